@@ -101,7 +101,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     videos, labels = divide_paths([*videos, labels], VIDEO_SUFFIXES)
     if not videos and not lists:
         raise click.UsageError("Specify a video, a folder, a pattern or a --list, and after it the labels.")
-    from lstr.pipelines.learning.options import LearnOptions
+    from lstr.pipelines.learning.plan import LearnOptions
 
     # fall.lstr from annotations/fall.labels.csv
     output = output or f"{Path(labels[0]).absolute().stem.removesuffix('.labels')}.lstr"

@@ -21,7 +21,7 @@ from lstr.pipelines.features.extraction import ExtractOptions, Summary
 from lstr.pipelines.features.recipes import choose_recipe, default_recipe, weights_for
 from lstr.pipelines.learning.learn import Learnt
 from lstr.pipelines.learning.learn import learn as learning
-from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.plan import LearnOptions
 from lstr.pipelines.progress import Notice, result_of, warn
 from lstr.pipelines.training.finetune import Finetuned, FinetuneOptions
 from lstr.pipelines.training.finetune import finetune as finetuning
@@ -148,7 +148,7 @@ def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn
         labels: Label files.
         output: The folder to write.
         show: Is called with each event.
-        options: Other fields of `pipelines.learning.options.LearnOptions`, such as seconds=900 or
+        options: Other fields of `pipelines.learning.plan.LearnOptions`, such as seconds=900 or
             settings={"epochs": 20}.
     """
     check_output(output)

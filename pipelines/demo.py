@@ -11,7 +11,7 @@ from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.options import OutputOptions
 from lstr.pipelines.learning.learn import Event as LearnEvent
 from lstr.pipelines.learning.learn import Learnt, learn
-from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.plan import LearnOptions
 from lstr.pipelines.progress import Failed, Finished, Progress
 from lstr.pipelines.scenes import SceneConfig, rendering
 

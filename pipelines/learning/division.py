@@ -90,11 +90,11 @@ def divide(
         # the videos outside each fold must contain an action
         if not all(any(actions_of(labels, i) for i in training if i not in fold) for fold in folds):
             folds = []
+    sentence = ""
     if folds:
         named = {i: TESTING if i in testing else TRAINING for i in named}
-        sentence = f"measured by cross-validation in {len(folds)} folds of all {len(training)} videos"
-        if testing:
-            sentence = f"measured on the {count_videos(testing)} that the labels hold out"
+        if not testing:
+            sentence = f"measured by cross-validation in {len(folds)} folds of all {len(training)} videos"
     elif {TESTING, VALIDATION} & {*named.values()}:
         if not testing:
             named = {i: TESTING if subset == VALIDATION else subset for i, subset in named.items()}
@@ -104,16 +104,13 @@ def divide(
                 f"The initial networks were trained on {len(already_seen)} testing videos, first {already_seen[0]!r}.",
                 "hold out other videos, or omit --init.",
             )
-        sentence = f"measured on the {count_videos(testing)} that the labels hold out"
     else:
         named, sentence = hold_out_recordings(labels, sorted(named), seen, contents)
+    if not sentence:
+        count = "1 video" if len(testing) == 1 else f"{len(testing)} videos"
+        sentence = f"measured on the {count} that the labels hold out"
     videos = {i: replace(labels.videos[i], subset=subset) for i, subset in named.items()}
     return Division(replace(labels, videos=videos, has_subsets=True), sentence, len(folds), contents)
-
-
-def count_videos(ids: Collection[str]) -> str:
-    """Return "1 video" or "2 videos"."""
-    return f"{len(ids)} video{'' if len(ids) == 1 else 's'}"
 
 
 def folds_of(ids: Collection[str], n_folds: int, contents: Mapping[str, str]) -> list[list[str]]:

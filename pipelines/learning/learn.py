@@ -37,7 +37,6 @@ from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.extraction import Plan as ExtractPlan
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, weights_for
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION
-from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.plan import (
     CHUNKS,
     FEATURES,
@@ -46,6 +45,7 @@ from lstr.pipelines.learning.plan import (
     NETWORKS,
     PACK,
     THRESHOLDS,
+    LearnOptions,
     StepProgress,
     Workspace,
     describe_limitation,
@@ -301,9 +301,7 @@ class Learner:
         if self.plan.folds:
             about |= {"tried": mAP, "taken": mAP[-1]["model"]} if mAP else {}
             if not self.division.of(TESTING):
-                about["folds"] = [
-                    sorted(i for i in scores if folds[i] == number) for number in sorted({*folds.values()})
-                ]
+                about["folds"] = [sorted(i for i in scores if folds[i] == n) for n in sorted({*folds.values()})]
                 measured = [{i: scores[i] for i in ids} for ids in about["folds"]]
         options = EvaluateOptions(
             [checkpoint],

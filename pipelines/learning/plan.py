@@ -1,19 +1,21 @@
-"""The plan of `lstr learn`, with its steps and their times, and the working folder that stores it."""
+"""The options of `lstr learn`, its plan with steps and their times, and the working folder that stores the plan."""
 
 import json
+import math
 import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.errors import OutputError
+from lstr.errors import ConfigError, OutputError
+from lstr.extractors.flow.workers import Algorithm
 from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import lock, unwritable
 from lstr.files.content import write_json
@@ -24,6 +26,8 @@ from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION
+from lstr.pipelines.training.finetune import VideoOptions
+from lstr.settings import Positive
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
 NETWORKS = {stream: f"{stream} network" for stream in STREAMS}
@@ -37,6 +41,55 @@ STEP_NAMES = {
     PACK: "write the model file",
 }
 TIME_MARGIN = 1.2  # safety factor on measured times, so that a time limit holds
+MODEL_SETTINGS = ("model", "train")
+MAX_FOLDS = 10
+
+
+@dataclass(frozen=True)
+class LearnOptions(VideoOptions):
+    """Options of `lstr learn`.
+
+    `settings` may also contain `model.NAME` and `train.NAME` for the models on the features.
+    """
+
+    recipe: str | None = None
+    """How features are made; None for SEVERAL_RECORDINGS, or ONE_RECORDING."""
+    stream: str | None = None
+    """`rgb`, `flow` or `both`; None for all streams of a named recipe."""
+    algorithm: Algorithm | None = None
+    """Algorithm of optical flow; None for the recipe's algorithm."""
+    false_alarms: float | None = None
+    """Maximum false alarms per hour for choosing thresholds; None for the highest F1."""
+    folds: int | None = None
+    """Number of folds for cross-validation, so that all videos can be used for training; 0 to hold out videos instead,
+    None for 3, or for 0 if the time limit is too short."""
+    at_once: Positive | None = None
+    """Networks of a stream that are trained in parallel on a CPU; None chooses the number."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Additional entries of the model file."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for values out of range."""
+        super().__post_init__()
+        if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
+            raise ConfigError(
+                f"{self.false_alarms:g} is not a valid number of false alarms per hour.",
+                "use a number above 0, for example --false-alarms 2.",
+            )
+        if self.folds is not None and not (self.folds == 0 or 2 <= self.folds <= MAX_FOLDS):
+            raise ConfigError(f"folds is {self.folds}.", f"use 0, or a number from 2 to {MAX_FOLDS}.")
+
+    @property
+    def network_settings(self) -> dict[str, str]:
+        """The settings of the feature networks."""
+        chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] not in MODEL_SETTINGS}
+        return chosen | ({"seed": str(self.seed)} if self.seed is not None else {})
+
+    @property
+    def model_settings(self) -> dict[str, str]:
+        """The settings of the models on the features."""
+        chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] in MODEL_SETTINGS}
+        return ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from time import perf_counter, process_time
 from typing import NamedTuple
@@ -27,7 +26,6 @@ from lstr.pipelines.features.chunk_cache import planes_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.features.extraction import row_bytes, widths_of
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division
-from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.plan import (
     CHUNKS,
     FEATURES,
@@ -37,6 +35,7 @@ from lstr.pipelines.learning.plan import (
     PACK,
     THRESHOLDS,
     TIME_MARGIN,
+    LearnOptions,
     LearnPlan,
     PlannedStep,
 )
@@ -129,10 +128,23 @@ class Planner:
         `held_out` is the alternative to folds if the time is short; None without an alternative. Raises ConfigError for
         settings of the models, TooShortError, OutputError and VideoError.
         """
+        preset, configs, classes = self.networks.preset, self.networks.configs, division.labels.classes
+        headers, lengths, n_networks = self.headers, self.lengths(division), 1 + division.folds
         # before measuring, so that a wrong setting is reported at once
-        configure_models(self.options, self.networks.preset, self.lengths(division))
+        _, (model, *_) = configure_models(self.options, preset, lengths)
         yield Notice("measuring this machine …", warning=False)
-        self.measure(division)
+        # of the stream with most images: all streams have the same number of networks at once
+        images = max(config.images_of(sum(lengths)) for config in configs.values())
+        self.at_once = min(self.options.at_once or best_at_once(n_networks, images, self.device), n_networks)
+        threads = [threads_of(self.at_once)] if self.at_once > 1 else [1, torch.get_num_threads()]
+        image, self.threads = measure_training(preset, configs, len(classes), self.device, threads)
+        share = -(-n_networks // self.at_once) / n_networks  # of networks that are trained at once
+        # seconds to train a network on a sample, to train a model on all training videos, and to decode a chunk
+        self.sample_s = {stream: seconds * share * configs[stream].segments for stream, seconds in image.items()}
+        with torch_threads(self.threads):
+            self.model_s = measure_model(*model, lengths, classes, self.device)
+        shortest = sorted((i for i in headers if headers[i].chunks), key=lambda i: (headers[i].chunks, i))
+        self.chunk_s = measure_chunks([self.videos[i] for i in shortest], preset)
         if held_out:
             try:
                 return division, self.plan(division, is_last=False)
@@ -145,25 +157,6 @@ class Planner:
         """Return the number of chunks of each training video."""
         return [self.headers[i].chunks for i in division.of(TRAINING)]
 
-    def measure(self, division: Division) -> None:
-        """Measure this machine for a few seconds. Raises ConfigError for settings of the model, VideoError."""
-        preset, configs, classes = self.networks.preset, self.networks.configs, division.labels.classes
-        lengths, n_networks = self.lengths(division), 1 + division.folds
-        _, (model, *_) = configure_models(self.options, preset, lengths)
-        # of the stream with most images: all streams have the same number of networks at once
-        images = max(config.images_of(sum(lengths)) for config in configs.values())
-        self.at_once = min(self.options.at_once or best_at_once(n_networks, images, self.device), n_networks)
-        threads = [threads_of(self.at_once)] if self.at_once > 1 else [1, torch.get_num_threads()]
-        image, self.threads = measure_training(preset, configs, len(classes), self.device, threads)
-        share = -(-n_networks // self.at_once) / n_networks  # of networks that are trained at once
-        # seconds to train a network on a sample, to train a model on all training videos, and to decode a chunk
-        self.sample_s = {stream: seconds * share * configs[stream].segments for stream, seconds in image.items()}
-        with torch_threads(self.threads):
-            self.model_s = measure_model(*model, lengths, classes, self.device)
-        headers = self.headers
-        shortest = sorted((i for i in headers if headers[i].chunks), key=lambda i: (headers[i].chunks, i))
-        self.chunk_s = measure_chunks([self.videos[i] for i in shortest], preset)
-
     def plan(self, division: Division, is_last: bool) -> LearnPlan:
         """Plan a learning. A time limit leaves networks fewer images per epoch.
 
@@ -173,8 +166,7 @@ class Planner:
             TooShortError: The time limit leaves networks too little training.
             OutputError: The cache has no room for the chunks.
         """
-        options, preset, configs = self.options, self.networks.preset, self.networks.configs
-        folds = division.folds
+        options, preset, configs, folds = self.options, self.networks.preset, self.networks.configs, division.folds
         chunks, n_videos, cached = Counter[str](), Counter[str](), 0
         planes, square = planes_of(chunks_of(preset)), (preset.long_side, preset.long_side)
         for video_id, video in division.labels.videos.items():
@@ -183,12 +175,10 @@ class Planner:
             chunks[video.subset] += header.chunks
             cached += header.chunks * math.prod(header.size or square) * planes if video.subset != TESTING else 0
         check_room(n_videos.total() - n_videos[TESTING], cached, options.cache_size)
-        epochs = {stream: config.epochs for stream, config in configs.items()}
         draws = max(config.draws_of(chunks[TRAINING]) for config in configs.values())
-        steps = partial(self.steps, division, preset, epochs, chunks)
         if options.seconds is not None:
             least = min(draws, MIN_DRAWS) if is_last else math.ceil(draws * MIN_SHARE)
-            others, whole = (sum(step.seconds for step in steps(n)) for n in (0, draws))
+            others, whole = (sum(step.seconds for step in self.steps(division, chunks, n)) for n in (0, draws))
             per_draw = (whole - others) / draws
             fitting = math.floor((options.seconds / TIME_MARGIN - others) / per_draw) if per_draw else draws
             needed = TIME_MARGIN * (others + per_draw * least)
@@ -207,8 +197,8 @@ class Planner:
             dict(chunks),
             len(actions_of(division.labels)),
             division.sentence,
-            steps(draws),
-            epochs,
+            self.steps(division, chunks, draws),
+            {stream: config.epochs for stream, config in configs.items()},
             draws,
             models_of(preset.streams),
             configure_models(options, preset, self.lengths(division))[0],
@@ -220,19 +210,17 @@ class Planner:
             is_one_recording=not division.folds_of(division.of(TRAINING)),
         )
 
-    def steps(
-        self, division: Division, preset: Preset, epochs: Mapping[str, int], chunks: Mapping[str, int], draws: int
-    ) -> tuple[PlannedStep, ...]:
-        """Return all steps with their times, if an epoch of the networks has N draws."""
+    def steps(self, division: Division, chunks: Mapping[str, int], draws: int) -> tuple[PlannedStep, ...]:
+        """Return all steps with their times, if an epoch of the networks has N draws; chunks: number by subset."""
         training, validation, testing = (chunks[subset] for subset in (TRAINING, VALIDATION, TESTING))
-        folds, n_models = division.folds, len(models_of(preset.streams))
-        trained = in_training_order([stream for stream, n in epochs.items() if n])
-        networks = {s: (1 + folds) * (STEP_START_S + epochs[s] * draws * self.sample_s[s]) for s in trained}
+        preset, configs, folds = self.networks.preset, self.networks.configs, division.folds
+        trained = in_training_order([stream for stream, config in configs.items() if config.epochs])
+        networks = {s: (1 + folds) * (STEP_START_S + configs[s].epochs * draws * self.sample_s[s]) for s in trained}
         features = testing * self.chunk_s
-        for stream, n in epochs.items():
+        for stream, config in configs.items():
             row = FEATURES_SHARE * self.sample_s[stream] * preset.parts[stream].crops
             # by networks that lack each video, and by each network that has seen some: once, and for 3 folds 3 times
-            passes = 1 + folds if n else 1
+            passes = 1 + folds if config.epochs else 1
             features += (passes * training + validation + testing) * row
         model_folds = folds or (0 if validation else len(division.folds_of(division.of(TRAINING))))
         model = MODEL_START_S * (1 + model_folds) + self.model_s * max(1, model_folds)  # a fold trains on the others
@@ -240,7 +228,7 @@ class Planner:
             PlannedStep(CHUNKS, STEP_START_S + (training + validation) * self.chunk_s),
             *(PlannedStep(NETWORKS[stream], seconds) for stream, seconds in networks.items()),
             PlannedStep(FEATURES, STEP_START_S + features),
-            PlannedStep(MODEL, n_models * model),
+            PlannedStep(MODEL, len(models_of(preset.streams)) * model),
             PlannedStep(THRESHOLDS, STEP_START_S),
             PlannedStep(MEASURE, STEP_START_S + (testing or training) * REPORT_S_PER_CHUNK),
             PlannedStep(PACK, 1.0),

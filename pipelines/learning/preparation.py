@@ -11,32 +11,35 @@ from pathlib import Path
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.networks.weights_file import sha256_of
-from lstr.extractors.presets import PRESETS, shape_of
+from lstr.extractors.flow.workers import Algorithm
+from lstr.extractors.networks.weights_file import is_weights_folder, sha256_of
+from lstr.extractors.networks.weights_folder import open_weights
+from lstr.extractors.presets import IMAGENET, PRESETS, Preset, preset_of, shape_of
+from lstr.extractors.recipe import Recipe
 from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
 from lstr.files.remote import Place, RemoteFile
 from lstr.pipelines.failures import Failure, failure_of
 from lstr.pipelines.features.output_folder import map_in_threads
 from lstr.pipelines.learning.division import N_FOLDS, TRAINING, VALIDATION, Division, divide
-from lstr.pipelines.learning.options import (
-    ONE_RECORDING,
-    SEVERAL_RECORDINGS,
-    Features,
-    LearnOptions,
-    choose_features,
-    initial_recipe,
-    settings_of_networks,
-)
-from lstr.pipelines.learning.plan import LearnPlan, Workspace
+from lstr.pipelines.learning.plan import LearnOptions, LearnPlan, Workspace
 from lstr.pipelines.learning.planner import Header, Planner
 from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
+from lstr.pipelines.model_files.packing import free_path
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
 from lstr.pipelines.training.finetune import report_skipped
-from lstr.pipelines.training.recogniser import NetworksToTrain, settle
+from lstr.pipelines.training.network_config import defaults, trainable, trainable_network
+from lstr.pipelines.training.recogniser import NetworksToTrain, initial_weights, settle
 from lstr.pipelines.training.run_folder import CONFIG
-from lstr.pipelines.training.training_videos import actions_of
+from lstr.pipelines.training.training_videos import check_labels
 
+IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
+# Recipe, streams and flow algorithm.
+Features = tuple[str | Preset, str, Algorithm | None]
+# Defaults, with ImageNet weights: for several recordings, and for a single one, which a model of appearance would
+# overfit.
+SEVERAL_RECORDINGS: Features = ("pretrained", "both", None)
+ONE_RECORDING: Features = ("difference", "both", None)
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # not reported, because folds or held-out recordings solve them
 
 
@@ -53,7 +56,6 @@ class Learning:
     settings: Mapping[str, str]
     """Settings of the networks."""
     features: Features
-    device: str
     request: str
     """A hash of all inputs; jobs with the same hash have the same result."""
     task: str
@@ -76,10 +78,9 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     unreadable: list[str] = []
     found, labels = options.read(unreadable.append)
     yield from (Notice(text, warning=False) for text in unreadable)
-    device, initial = choose_device(options.device), initial_recipe(options.init)
-    named = choose_features(options, initial)
+    device = choose_device(options.device)
+    named, settings = choose_features(options)
     features = named or SEVERAL_RECORDINGS
-    settings = settings_of_networks(options, initial, features)
     for name, value in options.network_settings.items():
         stream, dot, setting = name.rpartition(".")
         if dot and setting in ("draws", "fewest_draws"):
@@ -95,9 +96,18 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     if needed and not any(i in headers and headers[i].chunks for i in needed):
         raise VideoError("None of the training videos can be read.", "run `lstr info VIDEO` to see the reason.")
     present, seen = [i for i in found if i not in failed], seen_videos(labelled, networks)
-    contents = hash_equal_sizes({i: labelled[i] for i in present if i in labelled})
+    local = {i: path for i, path in labelled.items() if i in headers and isinstance(path, Path)}
+    n_files = Counter(path.stat().st_size for path in local.values())
+    # only files of equal size can be copies
+    contents = {i: sha256_of(path) for i, path in local.items() if n_files[path.stat().st_size] > 1}
     division = divide(labels, present, seen, N_FOLDS if options.folds is None else options.folds, contents)
-    check_division(options, division)
+    check_labels(division.labels, division.of(TRAINING), options.labels_named)
+    chosen = [name for name in ("train.eval_every", "train.patience") if options.model_settings.get(name, "0") != "0"]
+    if chosen and (division.folds or not division.of(VALIDATION)):
+        raise ConfigError(
+            f"{chosen[0]} chooses the epoch on validation videos, but no video is for validation.",
+            "leave it out, or label some as validation and add --set learn.folds=0.",
+        )
     possible: tuple[Features, ...] = (features,)
     # settings of one stream are for the first recipe
     is_chosen_here = named is None and not any("." in name for name in settings)
@@ -151,22 +161,9 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         yield Notice(plan.warning)
     if plan.limitation:
         yield Notice(plan.limitation, warning=False)
-    if plan.recipe:  # of a plan that an earlier version made for a short time, not that of several recordings
-        features = (plan.recipe, "both", None)
+    finished = made_for == request
     return Learning(
-        model,
-        workspace,
-        videos,
-        failed,
-        division,
-        settings,
-        features,
-        device,
-        request,
-        task,
-        plan,
-        is_resumed,
-        is_finished=made_for == request,
+        model, workspace, videos, failed, division, settings, features, request, task, plan, is_resumed, finished
     )
 
 
@@ -180,32 +177,48 @@ def check_output(output: str | Path, init: str | None = None) -> Path:
         raise OutputError(f"{path} is a folder.", f"name a file: -o {path / 'model.lstr'}.")
     if path.suffix != SUFFIX:  # the part after a dot belongs to the name: mouse.day1 and mouse.day2 are two models
         path = path.with_name(path.name + SUFFIX)
-    if path.exists() and not is_model(path):
-        raise OutputError(f"{path} exists and is not a model file.", "choose another name with -o.")
-    if init is not None and path.exists() and Path(init).exists() and path.samefile(init):
-        raise OutputError(
-            f"{path} contains the initial networks and would be overwritten.", "choose another name with -o."
-        )
+    free_path(path, Path(init) if init is not None and Path(init).exists() else None)
     if (folder := Workspace(path)).is_foreign:
         raise OutputError(f"{folder.path} exists and was not written by `lstr learn`.", "choose another name with -o.")
     return path
 
 
-def check_division(options: LearnOptions, division: Division) -> None:
-    """Raise LabelsError if no action is left to learn, ConfigError if a setting needs validation videos."""
-    training = division.of(TRAINING)
-    if not any(actions_of(division.labels, i) for i in training):
-        videos = "video" if len(training) == 1 else "videos"
-        raise LabelsError(
-            f"{options.labels_named} labels no action in the {len(training)} {videos} to train on.",
-            "label actions in them, or add videos with labelled actions.",
-        )
-    names = [name for name in ("train.eval_every", "train.patience") if options.model_settings.get(name, "0") != "0"]
-    if names and (division.folds or not division.of(VALIDATION)):
-        raise ConfigError(
-            f"{names[0]} chooses the epoch on validation videos, but no video is for validation.",
-            "leave it out, or label some as validation and add --set learn.folds=0.",
-        )
+def choose_features(options: LearnOptions) -> tuple[Features | None, dict[str, str]]:
+    """Return recipe, streams and flow algorithm, None if nothing names them; and the settings of the networks.
+
+    Networks of an earlier model file or weights folder keep their image sizes, and are finetuned gently by default:
+    with a third of the learning rate and half of the epochs of their first training. Raises as `trainable` and
+    `initial_weights`.
+    """
+    named: Features | None = None
+    initial: Recipe | None = None
+    if options.init is not None and is_model(options.init):
+        initial = open_model(options.init).recipe
+    elif options.init is not None and is_weights_folder(Path(options.init)):
+        initial = open_weights(options.init).recipe
+    if options.recipe is not None:
+        named = options.recipe, options.stream or "both", options.algorithm
+    elif options.stream or options.algorithm or (not initial and options.init not in (None, IMAGENET)):
+        named = "fast", options.stream or "flow", None if options.stream == "rgb" else options.algorithm or "dis"
+    elif initial:
+        named = preset_of(initial), "both", None
+    own = options.network_settings
+    if not initial or not named:
+        return named, own
+    recipe, streams, algorithm = named
+    preset = trainable(recipe, streams, {}, algorithm)
+    gentle: dict[str, str] = {}
+    for stream, begins in initial_weights(preset, options.init, {}).items():
+        if begins.path is None:
+            continue
+        network = trainable_network(preset.parts[stream].network, stream)
+        first = defaults(stream, (begins.origin.dataset or "custom") if begins.origin else None, network)
+        wanted = first.replace(lr=first.lr / 3, epochs=first.epochs // 2).to_dict()
+        usual = defaults(stream, begins.dataset, network).to_dict()
+        # a network that was not trained the first time is not trained now
+        kept = {*own, *IMAGE_SETTINGS} - ({"epochs"} if not first.epochs else set())
+        gentle |= {f"{stream}.{n}": str(v) for n, v in wanted.items() if v != usual[n] and n not in kept}
+    return named, {**gentle, "short_side": str(initial.short_side), "crop": str(initial.crop), **own}
 
 
 def seen_videos(videos: Mapping[str, Place], networks: NetworksToTrain) -> set[str]:
@@ -214,13 +227,6 @@ def seen_videos(videos: Mapping[str, Place], networks: NetworksToTrain) -> set[s
     if not known:
         return set()
     return {i for i, path in videos.items() if i in known or (isinstance(path, Path) and sha256_of(path) in known)}
-
-
-def hash_equal_sizes(videos: Mapping[str, Place]) -> dict[str, str]:
-    """Return the SHA-256 of each local file that another one equals in size, by id: only these can be copies."""
-    local = {i: path for i, path in videos.items() if isinstance(path, Path)}
-    n_files = Counter(path.stat().st_size for path in local.values())
-    return {i: sha256_of(path) for i, path in local.items() if n_files[path.stat().st_size] > 1}
 
 
 def read_headers(videos: Mapping[str, Place], long_side: int) -> tuple[dict[str, Header], dict[str, Failed]]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from lstr.pipelines.learning.learn import Learnt, learn
-from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.plan import LearnOptions
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 

@@ -10,7 +10,7 @@ from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.streams import PICTURES, STREAMS
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import learn
-from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.plan import LearnOptions
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
 from tests.support.feature_set import TINY

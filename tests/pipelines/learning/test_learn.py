@@ -22,9 +22,8 @@ from lstr.pipelines.evaluation.thresholds import Scored, choose_without_each
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import Learnt, learn
-from lstr.pipelines.learning.options import IMAGE_SETTINGS, choose_features, initial_recipe, settings_of_networks
 from lstr.pipelines.learning.plan import StepProgress, Workspace
-from lstr.pipelines.learning.preparation import Learning, plan
+from lstr.pipelines.learning.preparation import IMAGE_SETTINGS, Learning, choose_features, plan
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
@@ -162,9 +161,8 @@ def test_trained_networks_are_finetuned_with_gentler_settings(videos, tmp_path):
     result_of(finetune(FinetuneOptions(**shared, recipe=features[0], settings=settings)))
 
     def configs_with(settings):
-        recipe, chosen_here = initial_recipe(str(output)), replace(chosen, init=str(output), settings=settings)
-        features = choose_features(chosen_here, recipe)
-        return settle(features, settings_of_networks(chosen_here, recipe, features), str(output), "cpu").configs
+        features, own = choose_features(replace(chosen, init=str(output), settings=settings))
+        return settle(features, own, str(output), "cpu").configs
 
     first, gentle = settle(features, {}, None, "cpu").configs, configs_with({})
     for stream, config in first.items():
