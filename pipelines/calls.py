@@ -74,7 +74,7 @@ def extract(
         output=place(str(output)),
         weights=files,
         recipe=chosen,
-        cache=find_cache(str(cache) if cache else None),
+        cache=find_cache(cache),
         calibrate=Path(calibrate) if calibrate else None,
         **check_options(ExtractOptions, options, "extract"),
     )

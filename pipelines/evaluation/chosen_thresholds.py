@@ -23,6 +23,7 @@ from lstr.pipelines.evaluation.thresholds import (
     GAPS,
     LABELS,
     LENGTHS,
+    Rule,
     Scored,
     are_apart,
     choose_rule,
@@ -252,18 +253,17 @@ def choose_validated_thresholds(
         loaded: The checkpoint, which gets the thresholds.
         false_alarms: The target rate per hour; None for the highest F1.
     """
-    classes, videos = loaded.classes, [*scored.values()]
+    classes = loaded.classes
     remaining = [[scored[i] for i in scored if i not in group] for group in groups]
     rule, without = choose_without_each([[scored[i] for i in group] for group in groups], classes)
-    by_class, f1, each = rule.by_class, rule.f1, [own.by_class for own in without]
-    if false_alarms is not None:
-        by_class, f1 = choose_for_rate(videos, classes, false_alarms), None
-        pairs = zip(each, remaining, strict=True)
-        each = [choose_for_rate(own, classes, false_alarms) if own else rules for rules, own in pairs]
-    each = [backdated(rules, own, classes) for rules, own in zip(each, remaining, strict=True)]
-    yield from store_thresholds(backdated(by_class, videos, classes), videos, loaded, false_alarms)
-    rules_of_groups = zip(groups, each, strict=True) if len(groups) > 1 else ()
-    return f1, {video_id: rules for group, rules in rules_of_groups for video_id in group}
+    f1 = yield from store_thresholds(rule, [*scored.values()], loaded, false_alarms)
+    rules: dict[str, Mapping[str, Thresholds]] = {}
+    for group, own, chosen in zip(groups, remaining, without, strict=True) if len(groups) > 1 else ():
+        by_class = chosen.by_class
+        if false_alarms is not None and own:
+            by_class = choose_for_rate(own, classes, false_alarms)
+        rules |= dict.fromkeys(group, backdated(by_class, own, classes))
+    return f1, rules
 
 
 def choose_training_thresholds(
@@ -273,28 +273,31 @@ def choose_training_thresholds(
 
     Return their F1; None for a target rate, and without videos.
     """
-    if not scored:
-        if false_alarms is not None:
-            yield Notice("no video is available to count false alarms on: the thresholds are not chosen for a rate.")
-        actions = [label for label in loaded.classes if label not in (BACKGROUND, AMBIGUOUS)]
-        write_thresholds(loaded, dict.fromkeys(actions, SINGLE_RECORDING))
-        return None
-    rule = choose_rule(scored, loaded.classes, seen=True)
-    by_class, f1 = rule.by_class, rule.f1
+    if scored:
+        rule = choose_rule(scored, loaded.classes, seen=True)
+        return (yield from store_thresholds(rule, scored, loaded, false_alarms))
     if false_alarms is not None:
-        by_class, f1 = choose_for_rate(scored, loaded.classes, false_alarms), None
-    yield from store_thresholds(backdated(by_class, scored, loaded.classes), scored, loaded, false_alarms)
-    return f1
+        yield Notice("no video is available to count false alarms on: the thresholds are not chosen for a rate.")
+    actions = [label for label in loaded.classes if label not in (BACKGROUND, AMBIGUOUS)]
+    write_thresholds(loaded, dict.fromkeys(actions, SINGLE_RECORDING))
+    return None
 
 
 def store_thresholds(
-    rules: Mapping[str, Thresholds], scored: Sequence[Scored], loaded: Checkpoint, false_alarms: float | None
-) -> Generator[Notice, None, None]:
-    """Write thresholds into a checkpoint, and warn if they may exceed the target rate of false alarms."""
-    if false_alarms is not None:
-        found = [detect_events(video.scores, loaded.classes, rules, video.truth) for video in scored]
-        yield from map(Notice, doubts(measure_events(found, loaded.classes), false_alarms))
+    rule: Rule, scored: Sequence[Scored], loaded: Checkpoint, false_alarms: float | None
+) -> Generator[Notice, None, float | None]:
+    """Write the thresholds of a rule into a checkpoint, or for a rate of false alarms; return their F1, or None.
+
+    Warn if they may exceed the rate.
+    """
+    if false_alarms is None:
+        write_thresholds(loaded, backdated(rule.by_class, scored, loaded.classes))
+        return rule.f1
+    rules = backdated(choose_for_rate(scored, loaded.classes, false_alarms), scored, loaded.classes)
+    found = [detect_events(video.scores, loaded.classes, rules, video.truth) for video in scored]
+    yield from map(Notice, doubts(measure_events(found, loaded.classes), false_alarms))
     write_thresholds(loaded, rules)
+    return None
 
 
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:

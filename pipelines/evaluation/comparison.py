@@ -99,9 +99,9 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     found = find_sources(options.videos, VIDEO_SUFFIXES, tell=not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
     labels = read_label_file(options.labels, lenient=True, skip_missing=True, present=found)
-    wanted = subset_named(options.subset) if options.subset else None
+    subset = subset_named(options.subset) if options.subset else None
     labelled = {i: found[i] for i in sorted(labels.videos.keys() & found.keys())}
-    labelled = {i: path for i, path in labelled.items() if wanted in (None, labels.videos[i].subset)}
+    labelled = {i: path for i, path in labelled.items() if subset in (None, labels.videos[i].subset)}
     videos = unseen(labelled, models)
     if len(videos) < len(labelled):
         left = sorted(labelled.keys() - videos.keys())
@@ -112,17 +112,26 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     stop_at_errors(check(held, footage=footage_of_files(videos)), str(options.labels))
     names = names_of([model.path.absolute() for model in models])
     device, failed = choose_device(options.device), dict[str, Failed]()
+    cache = find_cache(options.cache)
     with TemporaryDirectory(prefix="lstr-comparison-") as folder:
         made: dict[str, Path] = {}
         for name, model in zip(names, models, strict=True):
             if model.recipe.id in made:
                 continue
             made[model.recipe.id] = Path(folder) / str(len(made))
-            with closing(_features(videos, model, made[model.recipe.id], options, device)) as events:
+            recipe = choose_recipe(str(model.path))
+            wanted = ExtractOptions(made[model.recipe.id], weights_for(recipe, {}), device, recipe=recipe, cache=cache)
+            done = 0
+            yield Progress(name, done, len(videos))
+            with closing(extract(videos, wanted)) as events:
                 for event in events:
                     if isinstance(event, Failed):
                         failed[event.id] = event
-                    yield replace(event, what=name) if isinstance(event, Progress) else event
+                    if isinstance(event, Failed | Notice):
+                        yield event
+                    elif isinstance(event, Outcome):
+                        done += 1
+                        yield Progress(name, done, len(videos))
         kept = [i for i in videos if i not in failed]
         trained = {i: v for i, v in labels.videos.items() if v.subset == TRAINING and i not in videos}  # for baselines
         scored = []
@@ -173,21 +182,3 @@ def _check_classes(models: Sequence[ModelFile], labels: Labels, source: str) -> 
             f"{source} has classes that the models lack: {few(sorted(others))}.",
             "use labels of the models' own classes.",
         )
-
-
-def _features(
-    videos: Mapping[str, Place], model: ModelFile, folder: Path, options: ComparisonOptions, device: str
-) -> Generator[Progress | Failed | Notice, None, None]:
-    """Extract the features of the videos with a model's networks; progress counts videos."""
-    recipe = choose_recipe(str(model.path))
-    cache = find_cache(str(options.cache) if options.cache else None)
-    wanted = ExtractOptions(folder, weights_for(recipe, {}), device, recipe=recipe, cache=cache)
-    done = 0
-    yield Progress("features", 0, len(videos))
-    with closing(extract(videos, wanted)) as events:
-        for event in events:
-            if isinstance(event, Failed | Notice):
-                yield event
-            elif isinstance(event, Outcome):
-                done += 1
-                yield Progress("features", done, len(videos))

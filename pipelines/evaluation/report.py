@@ -137,6 +137,17 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
             *before, last = [stream for stream, one in of_streams.items() if one == origin]
             which = f"{', '.join(before)} and {last} networks" if before else f"{last} network"
             notes.append(f"{f'{entry.name}: ' if several else ''}the {which} started from {origin}.")
+    events, prior = document["events"], document.get("time_prior")
+    together, delay = events["together"], events["together"]["delay"]
+    late = "" if delay["p95"] is None else f"; one in twenty later than {figure_text(delay['p95'], 1)} s"
+    alarms = f"in {length_text(events['hours'])}; an hour {rate_text(together)}"
+    guess = f"a guess by time alone has {figure_text(prior['mAP'], 2)}" if prior else ""
+    needed = [
+        ("Actions found", f"{together['found']} of {together['labels']}", f"{together['missed']} missed"),
+        ("False alarms", str(together["false_alarms"]), alarms),
+        ("Announced after", f"{figure_text(delay['p50'], 1)} s", f"median of those found{late}"),
+        ("mAP over chunks", figure_text(document["lstr"]["mAP"], 2), guess),
+    ]
     return build_page(
         "evaluation",
         f"{len(judged)} checkpoints compared" if several else f"Evaluation of {judged[0].name}",
@@ -145,7 +156,7 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
         sentences=sentences,
         notes=notes,
         warnings=findings.warnings,
-        needed=None if several else _needed(document),
+        needed=None if several else needed,
         sections=[(title, parts) for title, parts in _sections(findings, drawings) if parts],
     )
 
@@ -227,21 +238,6 @@ def _details(document: dict[str, Any]) -> Iterator[tuple[str, list[Part]]]:
 def draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: bool = False) -> Part:
     """Return a table of texts; the last row is highlighted if it is a `total`."""
     return {"columns": columns, "rows": list(rows), "has_total": total}
-
-
-def _needed(document: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the most important results, as a few large numbers."""
-    events, prior = document["events"], document.get("time_prior")
-    together, delay = events["together"], events["together"]["delay"]
-    late = "" if delay["p95"] is None else f"; one in twenty later than {figure_text(delay['p95'], 1)} s"
-    alarms = f"in {length_text(events['hours'])}; an hour {rate_text(together)}"
-    guess = f"a guess by time alone has {figure_text(prior['mAP'], 2)}" if prior else ""
-    return [
-        ("Actions found", f"{together['found']} of {together['labels']}", f"{together['missed']} missed"),
-        ("False alarms", str(together["false_alarms"]), alarms),
-        ("Announced after", f"{figure_text(delay['p50'], 1)} s", f"median of those found{late}"),
-        ("mAP over chunks", figure_text(document["lstr"]["mAP"], 2), guess),
-    ]
 
 
 def _events(judged: Sequence[Evaluation]) -> list[Part]:

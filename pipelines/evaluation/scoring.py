@@ -199,7 +199,14 @@ def score_split(
         yield Progress(name, len(scores), len(split.videos))
     seconds = perf_counter() - start
     n_ahead = 0 if scoring.folds else loaded.config.n_ahead
-    anticipation = [_ahead(split, scores, ahead, rule) for ahead in range(1, n_ahead + 1)]
+    anticipation: list[dict[str, Any]] = []
+    for ahead in range(1, n_ahead + 1):
+        predicted, came = counted(split, [rows[:-ahead, ahead] for rows in scores], rule, ahead)
+        means = means_of(predicted, came, split.labels.classes) if any(map(len, came)) else {}
+        seconds_ahead = split.clock.length(ahead)
+        anticipation.append(
+            {"chunks": ahead, "seconds": seconds_ahead, "mAP": means.get("mAP"), "mcAP": means.get("mcAP")}
+        )
     now = [video[:, 0] for video in scores]
     document = {
         **pooled_metrics(split, {"lstr": now}, rule, scoring.folds),
@@ -228,12 +235,17 @@ def rule_of(loaded: Checkpoint) -> ScoringRule:
     return (loaded.model.scoring_rule or LSTR_RULE).of(loaded.config)
 
 
-def counted(split: Split, scores: list[Scores], rule: ScoringRule) -> tuple[list[Scores], list[NDArray[Any]]]:
-    """Return the scores and targets (N, C) of each video's chunks that a rule includes, adapted to the rule."""
+def counted(
+    split: Split, scores: list[Scores], rule: ScoringRule, ahead: int = 0
+) -> tuple[list[Scores], list[NDArray[Any]]]:
+    """Return the scores and targets (N, C) of each video's chunks that a rule includes, adapted to the rule.
+
+    The targets are those of the chunks that were predicted `ahead` chunks before.
+    """
     classes, pairs = split.labels.classes, []
     for video, rows in zip(split.videos, scores, strict=True):
-        keep = rule.chosen(video.targets, classes)
-        pairs.append((rule.scored(rows[keep], classes), rule.labelled(video.targets[keep], classes)))
+        keep = rule.chosen(video.targets, classes)[: len(rows)]
+        pairs.append((rule.scored(rows[keep], classes), rule.labelled(video.targets[ahead:][keep], classes)))
     return [rows for rows, _ in pairs], [on for _, on in pairs]
 
 
@@ -282,17 +294,3 @@ def _scores_of(loaded: Checkpoint, split: Split, scoring: Scoring) -> Iterator[S
         chunks = ((np.array(array.rgb[k]), np.array(array.flow[k])) for k in range(len(array)))
         rows = [streaming.step_ahead(model, state, rgb, flow).numpy() for rgb, flow in chunks]
         yield np.stack(rows) if rows else np.zeros((0, 1 + loaded.config.n_ahead, model.n_classes), np.float32)
-
-
-def _ahead(split: Split, scores: list[Scores], ahead: int, rule: ScoringRule) -> dict[str, Any]:
-    """Measure the scores that were predicted `ahead` chunks before, by the targets of the predicted chunks."""
-    means: dict[str, Any] = {"mAP": None, "mcAP": None}
-    classes, foreseen, came = split.labels.classes, [], []
-    for rows, video in zip(scores, split.videos, strict=True):
-        keep = rule.chosen(video.targets, classes)[:-ahead]
-        foreseen.append(rule.scored(rows[:-ahead, ahead][keep], classes))
-        came.append(rule.labelled(video.targets[ahead:][keep], classes))
-    if sum(map(len, came)):
-        result = means_of(foreseen, came, classes)
-        means = {name: result[name] for name in means}
-    return {"chunks": ahead, "seconds": split.clock.length(ahead), **means}

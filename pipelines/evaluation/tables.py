@@ -1,7 +1,5 @@
 """Tables of the results of an evaluation: for the terminal, the page, CSV and papers."""
 
-import csv
-import io
 import json
 import math
 import os
@@ -11,15 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics import intervals
 from lstr.metrics.actions import ONSETS, TOLERANT
 from lstr.metrics.event_errors import EDGE, EDGES, JudgedEvents
 from lstr.metrics.event_errors import OF_DETECTIONS as DETECTION_KINDS
 from lstr.metrics.event_errors import OF_LABELS as LABEL_KINDS
-from lstr.pipelines.evaluation.analysis import FIGURE_PATHS, figure_at, without_nan
+from lstr.pipelines.evaluation.analysis import FIGURE_PATHS, figure_at
 from lstr.pipelines.evaluation.scoring import Evaluation
-from lstr.pipelines.pages.table import WRITERS, Cell, Column, Table, cell_of
+from lstr.pipelines.pages.table import WRITERS, Cell, Column, Table
 
 FIGURES = ("precision", "recall", "f1")
 OF_LABELS = {
@@ -269,12 +266,8 @@ def _columns(name: str, value: Any, limits: Sequence[float]) -> dict[str, Any]:
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows as CSV with one header; missing values and NaN are empty, and formulas are escaped."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    target = io.StringIO()
-    writer = csv.DictWriter(target, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: cell_of(value) for key, value in without_nan(row).items()} for row in rows)
-    return target.getvalue()
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    return WRITERS["csv"](Table("", list(map(Column, names)), [[row.get(name) for name in names] for row in rows]))
 
 
 def paper_table(judged: Sequence[Evaluation], form: str) -> str:
@@ -287,8 +280,17 @@ def paper_table(judged: Sequence[Evaluation], form: str) -> str:
     runs_of_rows: dict[tuple[str, int], list[tuple[Evaluation, int | None]]] = {}
     seeds_of: Counter[tuple[str, int | None]] = Counter()
     for at, entry in enumerate(judged):
-        training, seed = _training_of(entry.loaded)
-        training = training or f"#{at}"
+        training, seed = f"#{at}", None
+        train, data = entry.loaded.extra.get("train"), entry.loaded.extra.get("data")
+        if isinstance(train, Mapping) and train.get("seed") is not None and isinstance(data, Mapping):
+            seed, facts = train["seed"], ("recipe", "classes", "videos_sha256", "labels_sha256")
+            about = {
+                "model": entry.loaded.config.to_dict(),
+                "train": {name: value for name, value in train.items() if name not in RUN_SETTINGS},
+                # features are identified by their recipe, or by their folder if they have none
+                "data": {name: data.get(name) for name in (facts if data.get("recipe") else (*facts, "features"))},
+            }
+            training = json.dumps(about, sort_keys=True, default=str)
         runs_of_rows.setdefault((training, seeds_of[training, seed]), []).append((entry, seed))
         seeds_of[training, seed] += 1
     lines: list[list[Cell]] = []
@@ -317,23 +319,6 @@ def paper_table(judged: Sequence[Evaluation], form: str) -> str:
     else:
         columns += map(Column, PAPER_FIGURES)
     return WRITERS[form](Table("", columns, lines))
-
-
-def _training_of(loaded: Checkpoint) -> tuple[str, int | None]:
-    """Return an identifier of a training without its seed, and the seed; empty and None if the file lacks them.
-
-    Features are identified by their recipe, or by their folder if they have none.
-    """
-    train, data = loaded.extra.get("train"), loaded.extra.get("data")
-    if not isinstance(train, Mapping) or train.get("seed") is None or not isinstance(data, Mapping):
-        return "", None
-    facts = ("recipe", "classes", "videos_sha256", "labels_sha256")
-    about = {
-        "model": loaded.config.to_dict(),
-        "train": {name: value for name, value in train.items() if name not in RUN_SETTINGS},
-        "data": {name: data.get(name) for name in (facts if data.get("recipe") else (*facts, "features"))},
-    }
-    return json.dumps(about, sort_keys=True, default=str), train["seed"]
 
 
 def words_of(judged: JudgedEvents) -> tuple[list[str], list[str]]:

@@ -256,7 +256,7 @@ class ChunkCache:
         return self.path / f"{sha256[:24]}.npy"
 
 
-def find_cache(named: str | None) -> Path | None:
+def find_cache(named: str | Path | None) -> Path | None:
     """Return the folder `named`, or the default folder if it exists. Raises MissingPathError if `named` is missing."""
     if named and not Path(named).is_dir():
         raise MissingPathError(

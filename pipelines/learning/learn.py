@@ -218,7 +218,7 @@ class Learner:
                 jobs.append((self.workspace.seen_features(fold), seen, fold))
         recipe = choose_recipe(str(self.workspace.weights))
         assert isinstance(recipe, StoredRecipe)
-        cache = find_cache(str(self.options.cache) if self.options.cache else None)
+        cache = find_cache(self.options.cache)
         weights, device = weights_for(recipe, {}), self.options.device
         for at, (folder, sources, without) in enumerate(jobs):
             options = ExtractOptions(place(str(folder)), weights, device, recipe=recipe, cache=cache, without=without)
