@@ -10,8 +10,7 @@ from msgspec import Meta, defstruct
 from lstr.errors import ConfigError
 from lstr.settings import Settings, Share, defaults
 
-# No size or length of a model reaches this: three days of memory, in chunks.
-MOST = 2**20 + 1
+MOST = 2**20 + 1  # no size or length of a model reaches this: three days of memory, in chunks
 Size = Annotated[int, Meta(ge=1, lt=MOST)]
 SizeOrZero = Annotated[int, Meta(ge=0, lt=MOST)]
 

@@ -15,8 +15,7 @@ from msgspec import Meta, inspect, structs
 
 from lstr.errors import ConfigError, brief
 
-# The largest whole number in any setting: what an array can hold.
-LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1  # the largest whole number in any setting: what an array can hold
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Positive = Annotated[int, Meta(ge=1, le=LARGEST)]

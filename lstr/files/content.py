@@ -21,8 +21,7 @@ from lstr.files.remote import Place, content_of
 Built = TypeVar("Built")
 
 LARGEST = 10**9
-# Maximum size in bytes of a recipe or a record.
-MOST_TEXT = 16 << 20
+MOST_TEXT = 16 << 20  # maximum size in bytes of a recipe or a record
 # A finite number. Integers stay int, so that they are written back in the same form.
 Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 PositiveNumber = Annotated[int, Meta(gt=0, le=LARGEST)] | Annotated[float, Meta(gt=0, le=LARGEST)]

@@ -22,35 +22,28 @@ from lstr.labels.video_ids import MATCH_HINT, mismatch_of, near_id, recording_of
 
 # A segment may end this much after the last complete chunk, because extraction drops an incomplete tail.
 TAIL_S = 1 / FEATURES_PER_SECOND
-# If the last time exceeds the duration by this factor, it is more than an inexact end.
-FAR = 1.5
+FAR = 1.5  # if the last time exceeds the duration by this factor, it is more than an inexact end
 # Common frame rates, and the default.
 RATES = (15, 24, 25, 30, 50, 60, 100, 120, 240)
 USUAL = 30
 # Kinds of findings for times that are not in seconds.
 FRAMES, MILLISECONDS = "frame numbers", "milliseconds"
 UNITS = (FRAMES, MILLISECONDS)
-# Whole numbers up to this are probably seconds, if the duration of the video is unknown.
-LONG_S = 60
-# If this many times are all whole numbers, it is not by chance.
-ENOUGH = 4
+LONG_S = 60  # whole numbers up to this are probably seconds, if the duration of the video is unknown
+ENOUGH = 4  # if this many times are all whole numbers, it is not by chance
 # Maximum relative difference between the length of features and the duration, for example 23.976 instead of 24 FPS.
 SAME_RATE = 0.03
 # Maximum difference in length between per-chunk targets and features, because data sets round ends differently.
 TARGETS_TOLERANCE = 4
-# With fewer examples of a class, training and testing are unreliable.
-FEW = 5
+FEW = 5  # with fewer examples of a class, training and testing are unreliable
 
 # A class is probably misspelt if a class with this many times its examples has a similar name.
 MISSPELT_RATIO = 5
 MISSPELT_SIMILARITY = 0.85  # of `difflib`: one wrong letter in a name of seven
 
-# Kind of finding: no label belongs to any video.
-NO_MATCH = "no match"
-# Kind of finding: the rate of the features contradicts the labels.
-OTHER_RATE = "another rate"
-# Kind of finding: no video has an action.
-UNLABELLED = "nothing labelled"
+NO_MATCH = "no match"  # kind of finding: no label belongs to any video
+OTHER_RATE = "another rate"  # kind of finding: the rate of the features contradicts the labels
+UNLABELLED = "nothing labelled"  # kind of finding: no video has an action
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 
@@ -65,8 +58,7 @@ class Finding:
 
     severity: str
     kind: str
-    # The video's id; empty if the finding is about all videos.
-    video: str
+    video: str  # the video's id; empty if the finding is about all videos
     detail: str
 
     @property

@@ -102,18 +102,14 @@ def labels_of(
     videos, renamed, n_background = {}, {}, 0
     for name, video in stated.items():
         if not video.subset and has_subsets and not lenient:
-            raise LabelsError(
-                f"{where}, video {name!r}: the subset is missing.", 'use "training", "validation" or "testing".'
-            )
+            hint = 'use "training", "validation" or "testing".'
+            raise LabelsError(f"{where}, video {name!r}: the subset is missing.", hint)
         subset = subset_named(video.subset) if has_subsets else "training"
         if video.subset and subset != video.subset:
             renamed[video.subset] = subset
-        segments = tuple(
-            replace(segment, label=BACKGROUND) if _is_background(segment.label) else segment
-            for segment in video.segments
-        )
+        segments = [replace(s, label=BACKGROUND) if _is_background(s.label) else s for s in video.segments]
         n_background += sum(segment.label == BACKGROUND for segment in segments)
-        videos[name] = replace(video, subset=subset, segments=segments)
+        videos[name] = replace(video, subset=subset, segments=tuple(segments))
     lists_classes = names is not None
     if names is None:
         found = {segment.label for video in videos.values() for segment in video.segments}
@@ -149,10 +145,8 @@ def read_activitynet(
     if with_results and isinstance(content, dict) and isinstance(content.get("results"), dict):
         entries = {name: {"annotations": found} for name, found in content["results"].items()}
     if not isinstance(entries, dict):
-        raise LabelsError(
-            f'{where} has no object "database".',
-            'use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.',
-        )
+        hint = 'use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.'
+        raise LabelsError(f'{where} has no object "database".', hint)
     videos = {name: _entry(f"{where}, video {name!r}", entry, with_results) for name, entry in entries.items()}
     names = content.get("classes")
     if names is None:
@@ -187,15 +181,13 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise LabelsError(f"The label file {path} does not exist.", "check the path of the labels.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise LabelsError(
-            f"The label file {path} cannot be read ({error}).", "use a readable file in UTF-8, such as JSON or CSV."
-        ) from error
+        hint = "use a readable file in UTF-8, such as JSON or CSV."
+        raise LabelsError(f"The label file {path} cannot be read ({error}).", hint) from error
     try:
         return json.loads(text, object_pairs_hook=build_object)
     except (ValueError, RecursionError) as error:
-        raise LabelsError(
-            f"The label file {path} is not JSON ({error}).", "convert other formats with `lstr labels convert`."
-        ) from error
+        hint = "convert other formats with `lstr labels convert`."
+        raise LabelsError(f"The label file {path} is not JSON ({error}).", hint) from error
 
 
 def select(labels: Labels, subset: str) -> Labels:
@@ -204,9 +196,8 @@ def select(labels: Labels, subset: str) -> Labels:
     videos = {name: video for name, video in labels.videos.items() if video.subset == subset}
     if not videos:
         known = sorted({video.subset for video in labels.videos.values()})
-        raise LabelsError(
-            f"No video is in the subset {subset!r}.", f"subsets in the labels: {', '.join(known) or 'none'}."
-        )
+        hint = f"subsets in the labels: {', '.join(known) or 'none'}."
+        raise LabelsError(f"No video is in the subset {subset!r}.", hint)
     return replace(labels, videos=videos)
 
 
@@ -275,26 +266,23 @@ def _entry(where: str, entry: Any, with_scores: bool) -> VideoLabels:
     annotations = entry.get("annotations", [])
     if not isinstance(annotations, list):
         raise LabelsError(f"{where}: annotations is not a list.", 'use [{"label", "segment": [start, end]}, ...].')
-    segments = tuple(_segment(f"{where}, annotation {i}", item, with_scores) for i, item in enumerate(annotations))
-    return VideoLabels(subset or "", None if duration is None else float(duration), segments)
-
-
-def _segment(where: str, item: Any, with_score: bool) -> Segment:
-    """Parse the segment in the JSON object of an annotation. Raises LabelsError."""
-    label = item.get("label") if isinstance(item, dict) else None
-    if not is_name(label):
-        wrong = f"{brief(label)} is not valid text" if isinstance(label, str) and label else "is missing"
-        raise LabelsError(f"{where}: the label {wrong}.", 'write {"label": "Name", "segment": [start, end]}.')
-    written = item.get("segment")
-    times = []
-    for value in written if isinstance(written, list) else ():
-        seconds = clock_seconds(value) if isinstance(value, str) else None  # of "0:01:02.5"
-        times.append(value if seconds is None else seconds)
-    if len(times) != 2 or not all(is_time(value) for value in times):
-        hint = "use [start, end] as two finite numbers of seconds."
-        raise LabelsError(f"{where}: segment is {brief(written)}.", hint)
-    score = item.get("score") if with_score else None
-    if score is not None and not is_time(score):
-        raise LabelsError(f"{where}: score is {brief(score)}.", "use a finite number, or omit score.")
-    subject = item.get("subject")
-    return Segment(float(times[0]), float(times[1]), label, score, subject if is_name(subject) else "")
+    segments = []
+    for i, item in enumerate(annotations):
+        at = f"{where}, annotation {i}"
+        label = item.get("label") if isinstance(item, dict) else None
+        if not is_name(label):
+            wrong = f"{brief(label)} is not valid text" if isinstance(label, str) and label else "is missing"
+            raise LabelsError(f"{at}: the label {wrong}.", 'write {"label": "Name", "segment": [start, end]}.')
+        written, times = item.get("segment"), []
+        for value in written if isinstance(written, list) else ():
+            seconds = clock_seconds(value) if isinstance(value, str) else None  # of "0:01:02.5"
+            times.append(value if seconds is None else seconds)
+        if len(times) != 2 or not all(is_time(value) for value in times):
+            hint = "use [start, end] as two finite numbers of seconds."
+            raise LabelsError(f"{at}: segment is {brief(written)}.", hint)
+        score, subject = item.get("score") if with_scores else None, item.get("subject")
+        if score is not None and not is_time(score):
+            raise LabelsError(f"{at}: score is {brief(score)}.", "use a finite number, or omit score.")
+        subject = subject if is_name(subject) else ""
+        segments.append(Segment(float(times[0]), float(times[1]), label, score, subject))
+    return VideoLabels(subset or "", None if duration is None else float(duration), tuple(segments))

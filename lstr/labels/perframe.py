@@ -5,8 +5,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from lstr.chunk import CLOCK, FEATURES_PER_SECOND, Clock
 from lstr.chunk import MOST as MOST_RATE
 from lstr.errors import LabelsError, brief
@@ -17,12 +15,10 @@ from lstr.labels.video_ids import check_ids
 
 INFO = "data_info.json"
 TARGETS = "target_perframe"
-# Names of the list of classes: of LSTR and later code, and of TRN.
-CLASS_KEYS = ("class_names", "class_index")
+CLASS_KEYS = ("class_names", "class_index")  # names of the list of classes: of LSTR and later code, and of TRN
 # Keys of the lists of videos; the published files have no validation list.
 SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}
-# Maximum difference of two rates in chunks per second that count as equal: 29.97 and 30000/1001.
-SAME_RATE = 1e-3
+SAME_RATE = 1e-3  # maximum difference of two rates in chunks per second that count as equal: 29.97 and 30000/1001
 
 
 def is_data_info(content: Any) -> bool:
@@ -58,27 +54,19 @@ def read_data_info(
         LabelsError: The file or the targets are not valid.
     """
     name = _choose(path, content, roots, dataset)
-    entry = content[name]
+    where, entry = f"{path}, {name}", content[name]
     if not isinstance(entry, dict):
-        raise LabelsError(
-            f"{path}, {name}: {brief(entry)} is not an object.", "write an object with class_names and lists of videos."
-        )
-    classes = _read_classes(f"{path}, {name}", entry)
-    ignored = entry.get("ignore_index", -1)
-    if isinstance(ignored, int) and 0 <= ignored < len(classes) and classes[ignored] != AMBIGUOUS:
-        raise LabelsError(
-            f"{path}, {name}: ignore_index {ignored} is the class {classes[ignored]!r}.",
-            f'only "{AMBIGUOUS}" can be ignored; give that class this name.',
-        )
+        hint = "write an object with class_names and lists of videos."
+        raise LabelsError(f"{where}: {brief(entry)} is not an object.", hint)
+    classes = _read_classes(where, entry)
     rate, wanted = entry.get("fps", FEATURES_PER_SECOND), float(clock.rate)
     if not isinstance(rate, int | float) or not 0 < rate <= MOST_RATE:
-        raise LabelsError(f"{path}, {name}: fps {brief(rate)} is not a valid rate.", "write the targets per second.")
-    if abs(rate - wanted) > SAME_RATE and not any_rate:
-        raise LabelsError(
-            f"{path}, {name}: the targets have {rate:g} rows per second, the features {wanted:g}.",
-            f"make targets of {wanted:g} rows per second.",
-        )
-    own = clock if abs(rate - wanted) <= SAME_RATE else Clock(Fraction(rate).limit_denominator(1001))
+        raise LabelsError(f"{where}: fps {brief(rate)} is not a valid rate.", "write the targets per second.")
+    is_same = abs(rate - wanted) <= SAME_RATE
+    if not is_same and not any_rate:
+        sentence = f"{where}: the targets have {rate:g} rows per second, the features {wanted:g}."
+        raise LabelsError(sentence, f"make targets of {wanted:g} rows per second.")
+    own = clock if is_same else Clock(Fraction(rate).limit_denominator(1001))
     root = entry.get("data_root")
     near = [base / root for base in (Path(), path.parent, path.parent.parent)] if isinstance(root, str) else []
     folders = [folder / TARGETS for folder in (*roots, *near) if (folder / TARGETS).is_dir()]
@@ -86,25 +74,52 @@ def read_data_info(
     for subset, key in SUBSETS.items():
         named = entry.get(key, [])
         if not isinstance(named, list):
-            raise LabelsError(f"{path}, {name}: {key} is not a list of videos.", "write a list of their ids.")
-        check_ids(named, f"{path}, {name}, {key}")
+            raise LabelsError(f"{where}: {key} is not a list of videos.", "write a list of their ids.")
+        check_ids(named, f"{where}, {key}")
         for video in named:
             if video in videos or video in missing:
-                raise LabelsError(f"{path}, {name}: {video!r} is in two lists of videos.", "keep it in one of them.")
+                raise LabelsError(f"{where}: {video!r} is in two lists of videos.", "keep it in one of them.")
             found = next((file for folder in folders if (file := folder / f"{video}.npy").exists()), None)
             if found is None:
                 missing.append(video)
                 continue
-            targets = _read(found, len(classes))
+            try:
+                targets = open_array(found)
+            except (OSError, ValueError, EOFError) as error:
+                hint = "copy or make the file again."
+                raise LabelsError(f"The targets {found} cannot be read ({error}).", hint) from error
+            if targets.ndim != 2 or targets.shape[1] != len(classes):
+                sentence = f"The targets {found} have shape {targets.shape}, data_info names {len(classes)} classes."
+                raise LabelsError(sentence, f"use an array (chunks, {len(classes)}).")
             segments = segments_of(targets, classes, own)
             videos[video] = VideoLabels(subset, own.at(len(targets)), segments, n_chunks=len(targets))
     if missing and not (skip_missing and videos):
-        where = f"in {', '.join(map(str, folders))}" if folders else f"because no folder {TARGETS} exists"
+        place = f"in {', '.join(map(str, folders))}" if folders else f"because no folder {TARGETS} exists"
         raise LabelsError(
-            f"{path}, {name}: {len(missing)} videos have no targets {where}: {', '.join(missing[:3])}.",
+            f"{where}: {len(missing)} videos have no targets {place}: {', '.join(missing[:3])}.",
             f"put them in {TARGETS}/ next to the features, or skip these videos with --set skip_missing=true.",
         )
     return Labels(tuple(classes), videos)
+
+
+def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None) -> str:
+    """Return the name of the data set to read."""
+    if dataset is not None and dataset not in content:
+        raise LabelsError(f"{path} has no data set {dataset!r}.", f"choose one of {', '.join(content)}.")
+    if dataset is not None:
+        return dataset
+    if len(content) == 1:
+        return next(iter(content))
+    folders = {root.resolve().name.casefold() for root in roots}
+    fitting = []
+    for name, entry in content.items():
+        root = str(entry.get("data_root", "")) if isinstance(entry, dict) else None
+        if root is not None and folders & {name.casefold(), Path(root).name.casefold()}:
+            fitting.append(name)
+    if len(fitting) != 1:
+        hint = f"choose: --set dataset={next(iter(content))}"
+        raise LabelsError(f"{path} has the data sets {', '.join(content)}.", hint)
+    return fitting[0]
 
 
 def _read_classes(where: str, entry: dict[str, Any]) -> list[str]:
@@ -122,39 +137,8 @@ def _read_classes(where: str, entry: dict[str, Any]) -> list[str]:
     classes = [BACKGROUND, *classes[1:]]
     if twice := [value for value in classes if classes.count(value) > 1]:
         raise LabelsError(f"{where}: {key} contains {twice[0]!r} twice.", "give each class a different name.")
+    ignored = entry.get("ignore_index", -1)
+    if isinstance(ignored, int) and 0 <= ignored < len(classes) and classes[ignored] != AMBIGUOUS:
+        sentence = f"{where}: ignore_index {ignored} is the class {classes[ignored]!r}."
+        raise LabelsError(sentence, f'only "{AMBIGUOUS}" can be ignored; give that class this name.')
     return classes
-
-
-def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None) -> str:
-    if dataset is not None and dataset not in content:
-        raise LabelsError(f"{path} has no data set {dataset!r}.", f"choose one of {', '.join(content)}.")
-    if dataset is not None:
-        return dataset
-    if len(content) == 1:
-        return next(iter(content))
-    folders = {root.resolve().name.casefold() for root in roots}
-    fitting = [
-        name
-        for name, entry in content.items()
-        if isinstance(entry, dict)
-        and folders & {name.casefold(), Path(str(entry.get("data_root", ""))).name.casefold()}
-    ]
-    if len(fitting) != 1:
-        raise LabelsError(
-            f"{path} has the data sets {', '.join(content)}.", f"choose: --set dataset={next(iter(content))}"
-        )
-    return fitting[0]
-
-
-def _read(path: Path, n_classes: int) -> NDArray[Any]:
-    """Read the targets (L, n_classes) of one video."""
-    try:
-        targets = open_array(path)
-    except (OSError, ValueError, EOFError) as error:
-        raise LabelsError(f"The targets {path} cannot be read ({error}).", "copy or make the file again.") from error
-    if targets.ndim != 2 or targets.shape[1] != n_classes:
-        raise LabelsError(
-            f"The targets {path} have shape {targets.shape}, data_info names {n_classes} classes.",
-            f"use an array (chunks, {n_classes}).",
-        )
-    return targets

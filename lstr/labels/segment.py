@@ -10,8 +10,7 @@ from typing import Any, TypeGuard
 # h:mm:ss or m:ss, optionally with fractions of a second.
 CLOCK = re.compile(r"(?:(\d{1,9}):([0-5]?\d)|(\d{1,9})):([0-5]?\d(?:[.,]\d{1,30})?)")
 SURROGATE = re.compile("[\ud800-\udfff]")
-# Seconds: 30 years. A longer video would need more chunks than any array can hold.
-LATEST = 1e9
+LATEST = 1e9  # Seconds: 30 years. A longer video would need more chunks than any array can hold.
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,12 @@ from lstr.labels.segment import Segment
 from lstr.metrics.intervals import Draws, interval, interval_text, percentiles, rate_interval, rate_text
 
 IOUS = (0.3, 0.5)
-# Tolerances in seconds for the start of a detection, or for both its start and end
-ONSETS = (0.5, 1.0, 2.0, 5.0)
-# Rules with a tolerance in seconds: for the start only, or for both edges
-TOLERANT = ("onset", "edges")
+ONSETS = (0.5, 1.0, 2.0, 5.0)  # tolerances in seconds for the start of a detection, or for both its start and end
+TOLERANT = ("onset", "edges")  # rules with a tolerance in seconds: for the start only, or for both edges
 # A label is detected if a detection overlaps it with this IoU, or starts within this many seconds of it
 FOUND_IOU, FOUND_ONSET = 0.3, 1.0
-# A detection is not a false alarm if at least this share of it is labelled ambiguous
-MOSTLY = 0.5
-# Tolerance of rounding errors: 2.2 s - 1.2 s must count as within 1 s
-SLACK = 1e-9
+MOSTLY = 0.5  # A detection is not a false alarm if at least this share of it is labelled ambiguous
+SLACK = 1e-9  # tolerance of rounding errors: 2.2 s - 1.2 s must count as within 1 s
 
 # (N, 2) starts and ends in seconds
 Spans = NDArray[np.float64]

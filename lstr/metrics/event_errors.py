@@ -26,22 +26,16 @@ Entry = dict[str, Any]
 class JudgedEvents:
     """The error types of a video's labels and detections of one action."""
 
-    # (N, 2) the labels, cut at the video's end
-    truth: Spans
-    # (M, 2) the detections, including skipped ones
-    detections: Spans
-    # (N,) indices in OF_LABELS
-    labels: Kinds
-    # (N,) whether the label is detected (`actions.find`)
-    found: NDArray[np.bool_]
+    truth: Spans  # (N, 2) the labels, cut at the video's end
+    detections: Spans  # (M, 2) the detections, including skipped ones
+    labels: Kinds  # (N,) indices in OF_LABELS
+    found: NDArray[np.bool_]  # (N,) whether the label is detected (`actions.find`)
     # (M,) indices in OF_DETECTIONS; -1 for a detection that is skipped because it is labelled ambiguous
     detected: Kinds
-    # (M,) whether the detection is a false alarm
-    false: NDArray[np.bool_]
+    false: NDArray[np.bool_]  # (M,) whether the detection is a false alarm
     # (P, 2) seconds by which start and end of a detection are later than its label's, for one-to-one pairs
     edges: Spans
-    # (P, 2) indices of label and detection of each such pair
-    pairs: NDArray[np.int64]
+    pairs: NDArray[np.int64]  # (P, 2) indices of label and detection of each such pair
 
 
 def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, JudgedEvents]:

@@ -18,12 +18,9 @@ from lstr.metrics.intervals import Draws, mean_of_known
 
 # Scores or multi-hot targets (L, C) of each video.
 Videos = Sequence[NDArray[Any]]
-# Chunks on each side that `time_prior` averages over: 2 s.
-SMOOTHING_CHUNKS = 8
-# Maximum number of values in one table: 32 MB
-CELLS_TOGETHER = 4_000_000
-# Parts of an action that are scored separately
-N_STAGES = 10
+SMOOTHING_CHUNKS = 8  # chunks on each side that `time_prior` averages over: 2 s
+CELLS_TOGETHER = 4_000_000  # maximum number of values in one table: 32 MB
+N_STAGES = 10  # parts of an action that are scored separately
 
 
 def per_frame(
@@ -100,16 +97,11 @@ class Ranked:
     A prediction that is neither is ignored, for example because it is labelled ambiguous.
     """
 
-    # (N,)
-    scores: NDArray[np.floating]
-    # (N,) index of the video of each prediction
-    videos: NDArray[np.int64]
-    # (N, K) by limit
-    right: NDArray[np.bool_]
-    # (N, K)
-    wrong: NDArray[np.bool_]
-    # (V, K) number of labels in each video
-    truths: NDArray[np.int64]
+    scores: NDArray[np.floating]  # (N,)
+    videos: NDArray[np.int64]  # (N,) index of the video of each prediction
+    right: NDArray[np.bool_]  # (N, K) by limit
+    wrong: NDArray[np.bool_]  # (N, K)
+    truths: NDArray[np.int64]  # (V, K) number of labels in each video
 
     def average_precisions(
         self, draws: Draws | None = None, calibrated: bool = False, interpolated: bool = False

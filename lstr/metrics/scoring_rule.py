@@ -76,7 +76,6 @@ class ScoringRule:
         return others / np.maximum(others.sum(axis=1, keepdims=True), np.finfo(others.dtype).tiny)
 
 
-# The rule of the default evaluation, which is not a published one
-EVERY_CHUNK = ScoringRule("", "every", "ignored")
+EVERY_CHUNK = ScoringRule("", "every", "ignored")  # the rule of the default evaluation, which is not a published one
 # LSTR's rule, also of code that is derived from it; the default for kinds with an unknown rule.
 LSTR_RULE = ScoringRule("LSTR", "long videos", "ignored")
