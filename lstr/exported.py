@@ -188,8 +188,15 @@ def step_streams(
 
     Raises LstrError on features that do not fit or are not finite; the state is then unchanged.
     """
-    about, which = step.description, np.array(streams, dtype=np.int64)
-    features = _join_features(about, rgb, flow, len(which))
+    about, which, parts = step.description, np.array(streams, dtype=np.int64), []
+    for stream, given in taken_features(about, rgb, flow, len(which)).items():
+        part = np.asarray(given)
+        if part.dtype.kind not in "biuf":
+            raise LstrError(f"The {stream} features are not numbers ({part.dtype}).", "use features of real numbers.")
+        parts.append(part.astype(np.float32, copy=False))
+    features = np.concatenate(parts, axis=1)
+    if not np.isfinite(features).all():
+        raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
     names = [SCORES, *(f"{AFTER}{name}" for name in about.kept)]
     scores, changes = [], []
     for group in np.split(np.arange(len(which)), range(about.streams, len(which), about.streams)):
@@ -212,24 +219,20 @@ def step_streams(
     return np.concatenate(scores)
 
 
-def _join_features(about: StepDescription, rgb: ArrayLike | None, flow: ArrayLike | None, n: int) -> NDArray[Any]:
-    """Return both features of a chunk, checked and joined, (n, D)."""
-    parts = []
-    for name, values, width in (("rgb", rgb, about.rgb_dim), ("flow", flow, about.flow_dim)):
+def taken_features(
+    model: WindowConfig | StepDescription, rgb: ArrayLike | None, flow: ArrayLike | None, n_streams: int
+) -> dict[str, ArrayLike]:
+    """Return the features of a chunk that a model takes, by stream. Raises LstrError unless each is (B, width)."""
+    taken = {}
+    for name, values, width in (("rgb", rgb, model.rgb_dim), ("flow", flow, model.flow_dim)):
         if width == 0:
             continue
         if values is None:
             raise LstrError(f"The model takes {name} features but the chunk has none.", f"extract {name} features too.")
-        part = np.asarray(values)
-        if part.dtype.kind not in "biuf":
-            raise LstrError(f"The {name} features are not numbers ({part.dtype}).", "use features of real numbers.")
-        if part.shape != (n, width):
+        if np.shape(values) != (n_streams, width):
             raise LstrError(
-                f"The {name} features have shape {part.shape}, but the stream takes ({n}, {width}).",
+                f"The {name} features have shape {(*np.shape(values),)}, but the stream takes ({n_streams}, {width}).",
                 "use features from the recipe the model was trained on, one row per stream.",
             )
-        parts.append(part.astype(np.float32, copy=False))
-    features = np.concatenate(parts, axis=1)
-    if not np.isfinite(features).all():
-        raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
-    return features
+        taken[name] = values
+    return taken

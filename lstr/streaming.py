@@ -23,6 +23,7 @@ from torch import Tensor
 from lstr import checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
+from lstr.exported import taken_features
 from lstr.files.arrays import tensor_of
 from lstr.kinds import from_json
 from lstr.models.kind import Model
@@ -47,7 +48,6 @@ class StreamState:
     It is valid for the weights that the model had at that time.
     """
 
-    config: WindowConfig
     # Computed from the weights alone; states of one model may share them.
     constants: Any
     # By name, each (B, ...), of a size that never changes.
@@ -73,13 +73,13 @@ def create(model: Model, n_streams: int = 1, like: StreamState | None = None) ->
     Raises:
         LstrError: The model is in training mode.
     """
-    _check_model(model, None if like is None else like.config)
+    _check_model(model, None if like is None else like.model.config)
     if n_streams < 1:
         raise LstrError(f"The number of streams is {n_streams}.", "use at least 1.")
     with torch.no_grad():
         constants = model.constants() if like is None else like.constants
         tensors = model.begin(n_streams)
-    return StreamState(model.config, constants, tensors, np.zeros(n_streams, dtype=np.int64), model, model.planner)
+    return StreamState(constants, tensors, np.zeros(n_streams, dtype=np.int64), model, model.planner)
 
 
 def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
@@ -118,8 +118,8 @@ def step(model: Model, state: StreamState, rgb: Features | None, flow: Features 
 
 def step_ahead(model: Model, state: StreamState, rgb: Features | None, flow: Features | None) -> Tensor:
     """Like `step`, with future chunks: return (1 + n_ahead, C) or (B, 1 + n_ahead, C); entry 0 is the chunk itself."""
-    single = len(state.chunks) == 1 and any(part is not None and np.ndim(part) == 1 for part in (rgb, flow))
     parts = [part if part is None or isinstance(part, Tensor) else np.asarray(part) for part in (rgb, flow)]
+    single = len(state.chunks) == 1 and any(part is not None and part.ndim == 1 for part in parts)
     if single:
         parts = [part if part is None or part.ndim != 1 else part[None] for part in parts]
     scores = step_streams(model, state, range(len(state.chunks)), *parts)
@@ -144,7 +144,7 @@ def step_streams(
     Returns:
         (n, 1 + n_ahead, C).
     """
-    _check_model(model, state.config)
+    _check_model(model, state.model.config)
     features, which = _join_features(model, rgb, flow, len(streams)), list(streams)
     if state.captured:
         every = features.new_zeros(len(state.chunks), features.shape[1])
@@ -152,20 +152,19 @@ def step_streams(
         taking = np.isin(np.arange(len(every)), which)
         logits = state.captured(state.chunks, every, taking)[which]
     else:
-        is_run = which == list(range(which[0], which[0] + len(which)))
-        place = slice(which[0], which[0] + len(which)) if is_run else torch.tensor(which)
+        first, device = which[0], model.classifier.weight.device
+        is_run = which == list(range(first, first + len(which)))
+        place = slice(first, first + len(which)) if is_run else torch.tensor(which)
         tensors = {name: tensor[place] for name, tensor in state.tensors.items()}  # views of consecutive streams
-        device, chunk = model.classifier.weight.device, int(state.chunks[which[0]])
         if len(which) > 1:
             plan = _as_tensors(needed(state.planner(state.chunks[which])), device)
         else:
-            plans = state.plans.get(which[0], {})
+            chunk = int(state.chunks[first])
             # The stream has used up its plans, or started over.
-            if chunk not in plans:
+            if chunk not in state.plans.get(first, {}):
                 ahead = enumerate(state.planner.ahead(chunk, PLANNED_CHUNKS), chunk)
-                plans = {k: _as_tensors(own, device) for k, own in ahead}
-                state.plans[which[0]] = plans
-            plan = plans[chunk]
+                state.plans[first] = {k: _as_tensors(own, device) for k, own in ahead}
+            plan = state.plans[first][chunk]
         features = features.to(model.classifier.weight)
         logits, after = model.step(state.constants, tensors, plan, features, donate=True)
         keep(tensors, after)
@@ -189,7 +188,7 @@ def capture(model: Model, state: StreamState) -> None:
     Raises:
         LstrError: The model is not on a GPU.
     """
-    _check_model(model, state.config)
+    _check_model(model, state.model.config)
     if not can_capture(model):
         raise LstrError("Only steps on a GPU can be captured.", "move the model first: model.to('cuda').")
     from lstr.models.cuda_graphs import CapturedStep
@@ -207,7 +206,7 @@ def save(path: str | Path, state: StreamState) -> None:
     """
     content = {
         "format": STATE_FORMAT,
-        "config": to_json(state.config),
+        "config": to_json(state.model.config),
         "chunks": torch.from_numpy(state.chunks),
         "tensors": state.tensors,
         "weights": _hash_weights(state.model),
@@ -269,21 +268,12 @@ def _check_model(model: Model, config: WindowConfig | None = None) -> None:
 def _join_features(model: Model, rgb: Any, flow: Any, n_streams: int) -> Tensor:
     """Return both features of a chunk, checked and joined, (B, D), on the device that they are on."""
     parts: list[Tensor] = []
-    for name, values, width in (("rgb", rgb, model.config.rgb_dim), ("flow", flow, model.config.flow_dim)):
-        if width == 0:
-            continue
-        if values is None:
-            raise LstrError(f"The model takes {name} features but the chunk has none.", f"extract {name} features too.")
+    for name, values in taken_features(model.config, rgb, flow, n_streams).items():
         try:
-            part = values if isinstance(values, Tensor) and not values.is_complex() else tensor_of(values)
+            part = tensor_of(values)
         except ValueError as error:
             hint = "use features of real numbers."
             raise LstrError(f"The {name} features are not numbers: {error}.", hint) from error
-        if part.shape != (n_streams, width):
-            raise LstrError(
-                f"The {name} features have shape {tuple(part.shape)}, but the stream takes ({n_streams}, {width}).",
-                "use features from the recipe the model was trained on, one row per stream.",
-            )
         parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
     features = torch.cat(parts, dim=1)  # (B, D)
     # On their own device: moving them first would wait for the GPU.

@@ -38,7 +38,7 @@ def filled(state: StreamState, offset: int = 0) -> StreamState:
     for tensor in state.tensors.values():
         if tensor.is_floating_point():  # masks stay unchanged: everything is visible
             tensor.normal_()
-    state.chunks[:] = full_age(state.config) + offset + np.arange(len(state.chunks))
+    state.chunks[:] = full_age(state.model.config) + offset + np.arange(len(state.chunks))
     return state
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lstr.config import WindowConfig
-from lstr.errors import LstrError
 
 Indices = NDArray[np.int64]
 # The lengths of the memories of a model: a WindowConfig, or a planner (`lstr.windows.plans`) with the same names. Files
@@ -27,14 +26,8 @@ def in_pieces(length: int, size: int) -> list[Indices]:
 
 
 def work_start(T: ArrayLike, config: Lengths) -> Indices:
-    """Return the first chunk of the work memory of the window(s) at T; 0 while the work memory is filling.
-
-    T is an int or an array (B,). Raises LstrError when T is negative.
-    """
-    ends = np.asarray(T, dtype=np.int64)
-    if (ends < 0).any():
-        raise LstrError(f"No window ends at chunk {int(ends.min())}.", "count chunks from 0.")
-    return np.maximum(ends - config.work_length + 1, 0)
+    """Return the first chunk of the work memory of the window(s) at T, an int or (B,); 0 while it is filling."""
+    return np.maximum(np.asarray(T, dtype=np.int64) - config.work_length + 1, 0)
 
 
 def long_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.bool_]]:
@@ -119,9 +112,8 @@ def work_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.boo
     T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not present yet, and a mask,
     True = present. Absent slots come last, so the causal mask already keeps them from every present one.
     """
-    ends = np.asarray(T, dtype=np.int64)[..., None]
     indices = work_start(T, config)[..., None] + np.arange(config.work_length, dtype=np.int64)
-    mask = indices <= ends
+    mask = indices <= np.asarray(T)[..., None]
     return np.where(mask, indices, 0), mask
 
 
@@ -130,8 +122,7 @@ def context_indices(T: ArrayLike, config: Lengths) -> Indices:
 
     What is before the video is chunk 0, which is visible (published code of CMeRT).
     """
-    before = np.arange(-config.context, 0, dtype=np.int64)
-    return np.maximum(work_start(T, config)[..., None] + before, 0)
+    return np.maximum(work_start(T, config)[..., None] + np.arange(-config.context, 0, dtype=np.int64), 0)
 
 
 def window_ends(n_chunks: int, offset: int, config: WindowConfig, tails: bool = True) -> Indices:

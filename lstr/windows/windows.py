@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -147,7 +147,7 @@ class WindowIndices(Windows):
         made = Windows(**{**vars(self), **chosen}).map(lambda tensor: tensor.to(device))
         made.work.masked_fill_(~made.work_mask[..., None], 0)
         made.long.masked_fill_(~made.long_mask[..., None], 0)
-        places = torch.arange(made.older.shape[1], device=made.older.device)
+        places = torch.arange(made.older.shape[1], device=device)
         made.older.masked_fill_((places >= made.older_count[:, None])[..., None], 0)
         return made
 
@@ -173,10 +173,8 @@ def window_indices(
     distances = memory.long_distances(ends, config, stretched)
     context = memory.context_indices(ends, config)
     first = np.reshape(starts, (-1, 1))
-    rows = {"long": long + first, "work": work + first, "older": older + first, "context": context + first}
-    arrays = rows | {"long_mask": long_mask, "work_mask": work_mask, "distances": distances}
-    arrays["older_count"] = older_count
-    return WindowIndices(**{name: torch.from_numpy(values) for name, values in arrays.items()})
+    arrays = (long + first, long_mask, work + first, work_mask, distances, older + first, older_count, context + first)
+    return WindowIndices(*map(torch.from_numpy, arrays))
 
 
 def join(batches: Sequence[Windows]) -> Windows:
@@ -212,10 +210,11 @@ class Supervision:
 
 def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tensor:
     """Return the sum over parts of their weight times the mean of their cross entropy, of logits (B, N, C)."""
-    total = logits.new_zeros(())
-    for part, logit, labels in by_part(logits, outputs, supervision):
-        size = None if labels.totals is None else max(1.0, labels.totals[0])
-        total = total + part.weight * multi_hot_cross_entropy(logit, labels.targets, labels.ignore, labels.counts, size)
+    total, targets, counts = logits.new_zeros(()), supervision.targets, supervision.counts
+    for i, part in enumerate(outputs.parts):
+        logit, target, valid = (chosen(tensor, part.rows) for tensor in (logits, targets, counts))
+        size = None if supervision.totals is None else max(1.0, supervision.totals[i])
+        total = total + part.weight * multi_hot_cross_entropy(logit, target, supervision.ignore, valid, size)
     return total
 
 
@@ -225,29 +224,18 @@ def distillation(logits: Tensor, outputs: Outputs, supervision: Supervision, tem
     For each part its weight times the mean, over the outputs that count, of the squared temperature times the KL
     divergence of both, softened by it; an output that the teacher has no scores for adds 0.
     """
-    total = logits.new_zeros(())
-    for part, logit, labels in by_part(logits, outputs, supervision):
-        assert labels.soft is not None, "by_part passes it on"
-        keep = loss_mask(labels.targets, labels.ignore, labels.counts)  # (B, n)
-        both = labels.soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit
-        teacher, student = ((without(x, labels.ignore) / temperature).log_softmax(dim=-1) for x in both)
-        each = (teacher.exp() * (teacher - student)).sum(dim=-1)
-        losses = torch.where(labels.soft.any(dim=-1), each, 0)
-        total = total + part.weight * temperature**2 * masked_mean(losses, keep, labels.totals)
-    return total
-
-
-def by_part(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Iterator[tuple[Part, Tensor, Supervision]]:
-    """Yield each part with its logits (B, n, C), of logits (B, N, C), and its supervision, with one number in `totals`.
-
-    A loss of another kind that is a mean divides by max(1, that number), not by the outputs here.
-    """
-    of = supervision
+    assert supervision.soft is not None
+    total, ignore = logits.new_zeros(()), supervision.ignore
+    keep = loss_mask(supervision.targets, ignore, supervision.counts)  # (B, N)
     for i, part in enumerate(outputs.parts):
-        rows, totals = part.rows, None if of.totals is None else [of.totals[i]]
-        soft = None if of.soft is None else chosen(of.soft, rows)
-        labels = chosen(of.targets, rows), chosen(of.counts, rows)
-        yield part, chosen(logits, rows), Supervision(*labels, of.ignore, totals, of.n_windows, soft)
+        logit, soft, kept = (chosen(tensor, part.rows) for tensor in (logits, supervision.soft, keep))
+        both = soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit
+        teacher, student = ((without(x, ignore) / temperature).log_softmax(dim=-1) for x in both)
+        each = (teacher.exp() * (teacher - student)).sum(dim=-1)
+        totals = None if supervision.totals is None else supervision.totals[i:]
+        mean = masked_mean(torch.where(soft.any(dim=-1), each, 0), kept, totals)
+        total = total + part.weight * temperature**2 * mean
+    return total
 
 
 def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | None) -> list[float]:
@@ -282,16 +270,12 @@ def multi_hot_cross_entropy(
     logits = logits.reshape(-1, n_classes)  # (N, C)
     targets = targets.reshape(-1, n_classes).to(logits.dtype)
     keep = loss_mask(targets, ignore, None if valid is None else valid.reshape(-1))
-    logits, targets = without(logits, ignore), without(targets, ignore)  # (N, C - 1)
+    losses = -(without(targets, ignore) * without(logits, ignore).log_softmax(dim=-1)).sum(dim=-1)  # (N,)
     # Without an index by `keep`: a GPU would have to report the number of kept chunks, and wait.
     if total is not None and logits.device.type != "cpu":
-        losses = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)  # (N,)
         return torch.where(keep, losses, 0).sum() / total
-    logits, targets = logits[keep], targets[keep]
-    if len(logits) == 0:
-        return logits.sum()
-    losses = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)  # (N,)
-    return losses.mean() if total is None else losses.sum() / total
+    losses = losses[keep]
+    return losses.sum() / (max(1, len(losses)) if total is None else total)
 
 
 def without(x: Tensor, ignore: int | None) -> Tensor:
