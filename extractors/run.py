@@ -6,7 +6,7 @@ from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -19,12 +19,7 @@ from numpy.typing import NDArray
 from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
 from lstr.extractors.networks.crops import views_of
-from lstr.extractors.networks.runtime import (
-    AUTO,
-    NetworkJob,
-    RunningNetwork,
-    choose_runtime,
-)
+from lstr.extractors.networks.runtime import AUTO, NetworkJob, RunningNetwork, choose_runtime
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, NETWORK, closed_after, torch_threads
@@ -204,7 +199,6 @@ class TwoStream:
         self.warnings: list[str] = []
         """Why a runtime that was to be used is not; `prepare` adds to it."""
         self._running: dict[str, RunningNetwork] = {}
-        self._hashes = {stream: part.sha256 for stream, part in recipe.parts.items()}
         self._lock = threading.Lock()
 
     def copy(self, recipe: Recipe | None = None, options: RunOptions | None = None) -> "TwoStream":
@@ -213,9 +207,9 @@ class TwoStream:
 
     def job(self, stream: str) -> NetworkJob:
         """Return the network of a stream with its precision, device and image size, for a runtime."""
-        part, sha256, size = self.recipe.parts[stream], self._hashes[stream], self.recipe.size_of(stream)
-        network = partial(self.networks.__getitem__, stream)
-        return NetworkJob(network, part, sha256, self.recipe.precision, size, self.device, self.options.threads)
+        network, recipe = partial(self.networks.__getitem__, stream), self.recipe
+        size = recipe.size_of(stream)
+        return NetworkJob(network, recipe.parts[stream], recipe.precision, size, self.device, self.options.threads)
 
     def _network(self, stream: str) -> RunningNetwork:
         """Return the network of a stream on its runtime, and open it at the first call.
@@ -255,16 +249,12 @@ class TwoStream:
         """The runtime of each open network, by stream."""
         return {stream: network.runtime for stream, network in self._running.items()}
 
-    def open(self) -> None:
-        """Open the networks on their runtime, which converts them if no converted network is stored.
-
-        Raises NetworkRuntimeError if the named runtime cannot be used.
-        """
-        for stream in self.networks:
-            self._network(stream)
-
     def prepare(self, *batches: int) -> None:
-        """Compile the networks for these batch sizes (in chunks) before the first chunk arrives; raises as `open`."""
+        """Open the networks on their runtime, and compile them for these batch sizes, in chunks.
+
+        A network is converted if no converted network is stored. Raises NetworkRuntimeError if the named runtime cannot
+        be used.
+        """
         for stream in self.networks:
             crops = self.recipe.parts[stream].crops
             self._network(stream).prepare(batch * crops for batch in batches)
@@ -428,13 +418,13 @@ class TwoStream:
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
         """Set a random network's batch-norm statistics from images (N, H, W, C).
 
-        The network's hash changes, so build the recipe again afterwards.
+        The network's hash in the recipe changes; build the recipe again to record the videos.
         """
         from lstr.extractors.networks.build import calibrate, fingerprint
 
-        network = self.networks[stream]
-        calibrate(network, images, self.recipe.parts[stream], self.device, batch)
-        self._hashes[stream] = fingerprint(network)
+        network, part = self.networks[stream], self.recipe.parts[stream]
+        calibrate(network, images, part, self.device, batch)
+        self.recipe = self.recipe.having({stream: replace(part, sha256=fingerprint(network))})
         self._running.pop(stream, None)
 
 

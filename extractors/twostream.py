@@ -3,10 +3,8 @@
 A network is built at its first use; this is not necessary if a converted network with the same hash is stored.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from operator import itemgetter
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,30 +76,29 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
 
     Raises WeightsError if the recipe has a weights file for a stream and `sources` has none.
     """
-    networks: dict[str, Callable[[], nn.Module]] = {}
+
+    @cache
+    def build(stream: str) -> "tuple[nn.Module, NetworkRecipe]":
+        from lstr.extractors.networks.build import build_network  # imports torch
+
+        return build_network(stream, recipe.parts[stream], sources)
+
+    def network_of(stream: str) -> "nn.Module":
+        return build(stream)[0]
+
     parts: dict[str, NetworkRecipe] = {}
     for stream, want in recipe.parts.items():
-        if want.weights != "random" and sources.files.get(stream) is None:
+        source = sources.files.get(stream)
+        if want.weights != "random" and source is None:
             raise WeightsError(
                 f"The {stream} features need the weights {want.weights!r} of {want.network}, and no file was named.",
                 f"add `--weights {stream}=PATH`.",
             )
-        source = sources.files.get(stream)
-        if source is not None and fingerprint_of_file(network_file(source, stream)) == want.sha256:
-            # built at its first use; a stored converted network is enough otherwise
-            networks[stream], parts[stream] = partial(_build, stream, want, sources), want
-        else:
-            from lstr.extractors.networks.build import build_network
-
-            network, parts[stream] = build_network(stream, want, sources)
-            networks[stream] = partial(itemgetter(0), (network,))
-    return TwoStream(LazyNetworks(networks), recipe.having(parts), device, sources)
-
-
-def _build(stream: str, part: NetworkRecipe, sources: WeightSources) -> "nn.Module":
-    from lstr.extractors.networks.build import build_network
-
-    return build_network(stream, part, sources)[0]
+        is_same = source is not None and fingerprint_of_file(network_file(source, stream)) == want.sha256
+        # built at its first use; a stored converted network is enough otherwise
+        parts[stream] = want if is_same else build(stream)[1]
+    networks = LazyNetworks({stream: partial(network_of, stream) for stream in parts})
+    return TwoStream(networks, recipe.having(parts), device, sources)
 
 
 def calibration_of(twostream: TwoStream) -> "dict[str, dict[str, Tensor]]":

@@ -45,8 +45,6 @@ class NetworkJob:
     # builds the module; called only if no converted network is stored
     network: "Callable[[], nn.Module]"
     part: NetworkRecipe
-    # hash of the module's current tensors
-    sha256: str
     precision: str
     # height and width of an image, in pixels
     size: tuple[int, int]
@@ -73,7 +71,7 @@ class NetworkJob:
 
     def key(self, runtime: str, version: str) -> str:
         """Return the name of the converted network, a hash of weights, input scale, layers, image size and versions."""
-        part = {**asdict(self.part), "weights": "", "sha256": self.sha256, "folds": (), "calibrated_on": (), "crops": 1}
+        part = {**asdict(self.part), "weights": "", "folds": (), "calibrated_on": (), "crops": 1}
         # entries that do not change the converted network are not part of its name: crops and folds above, and these
         for name in ("stem", "size", "margin"):  # the tensors reflect the first, `self.size` the others
             del part[name]

@@ -144,7 +144,7 @@ def open_networks(loaded: Checkpoint, networks: NetworkOptions = DEFAULT) -> Ite
     device = choose_device(device_of(loaded, networks.device))
     twostream, warnings = networks_of(loaded, networks.weights, device, networks.algorithm, networks.allow_mismatch)
     twostream = run_on(twostream, networks.runtime, networks.flow_threads)
-    twostream.open()
+    twostream.prepare()
     if device != "cpu":
         twostream.prepare(1, twostream.batch)  # graphs are captured before any thread uses the GPU
     # the model decides while networks and flow compute the next chunks, so it must leave them their cores

@@ -94,7 +94,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             record_weights(folder.path, twostream.sources.files)
             if options.engine == "local" and len(planned.of("done")) < len(videos):
                 twostream = run_on(twostream, options.runtime, planned.share.threads)
-                twostream.open()  # converts the networks for the processes, and collects warnings only once
+                twostream.prepare()  # converts the networks for the processes, and collects warnings only once
                 yield from map(Notice, twostream.warnings)
             yield folder
             if random := twostream.recipe.random_streams:

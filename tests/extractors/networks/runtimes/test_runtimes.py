@@ -73,7 +73,8 @@ def runtime(request) -> str:
 
 
 def job_of(network: nn.Module, part: NetworkRecipe = PART, side: int = 32) -> NetworkJob:
-    return NetworkJob(lambda: network, part, fingerprint(network), "float32", (side, side), "cpu", threads=2)
+    part = replace(part, sha256=fingerprint(network))
+    return NetworkJob(lambda: network, part, "float32", (side, side), "cpu", threads=2)
 
 
 def tiny_job(kind: type[Tiny] = Tiny) -> NetworkJob:
