@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lstr_cli import console
-from lstr_cli.options import DATA, NETWORKS, Command, as_json, option, read_count, set_option, take_recipe
+from lstr_cli.options import DATA, NETWORKS, Command, as_json, option, set_option
 
 FAST = ("avx512_vnni", "avx512_bf16", "amx_bf16")  # what makes networks fast on a processor
 RECIPES = click.Choice(["faithful", "fast", "live", "smallest", "pretrained", "activitynet", "activitynet-fast"])
@@ -41,10 +41,10 @@ def command(inputs, recipe, settings, as_json):
         raise click.UsageError(f"--set {next(iter(settings))} needs --recipe.")
     start, videos = monotonic(), [Path(path) for path in inputs]
     if recipe:
-        changes, chunks = take_recipe(settings), read_count(settings, "chunks", 80)
+        changes, chunks = settings.take_recipe(), settings.read_count("chunks", 80)
         preset = choose_recipe(recipe, **changes)
         assert isinstance(preset, Preset), "--recipe takes only names of presets"
-        threads, runtime = read_count(settings, "flow_threads", None), settings.get("runtime", "auto")
+        threads, runtime = settings.read_count("flow_threads", None), settings.get("runtime", "auto")
         record = console.follow(bench_chain(preset, videos, chunks, threads, runtime), "chunks")
     else:
         record = console.follow(bench_recipes(videos), "parts")

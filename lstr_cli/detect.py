@@ -25,12 +25,9 @@ from lstr_cli.options import (
     OUTPUT,
     Command,
     Quantity,
-    build_from,
     option,
     read_pairs,
     set_option,
-    take,
-    take_named,
     weights_option,
 )
 
@@ -151,26 +148,24 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
 
         output["labels"] = read_label_file(settings.pop("labels"))
     view = View(lines is sys.stdout and console.out.is_terminal)
-    how = take_named(settings, "runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch")
+    how = "runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch"
     chosen = DetectOptions(
         checkpoint=others["checkpoint"],
         names=others["names"],
         device=os.environ.get("LSTR_DEVICE"),  # so that an exported file refuses a GPU
-        networks=build_from(NetworkOptions, how, **networks),
-        settings=take(settings, "model"),
+        networks=settings.build(NetworkOptions, how, **networks),
+        settings=settings.take("model"),
         thresholds={"on": on, "off": off, "min_length": min_length, "merge_gap": merge_gap},
         limits=Limits(others["start"], others["duration"]),
-        live=build_from(LiveOptions, take_named(settings, "clock on_lag timeout")),
-        output=build_from(OutputOptions, take_named(settings, "embed"), **output),
+        live=settings.build(LiveOptions, "clock on_lag timeout"),
+        output=settings.build(OutputOptions, "embed", **output),
         sinks=[partial(Progress, view)],
     )
     ended: list[Any] = []
     with ExitStack() as stack:
         # tables come after the view, because both draw on the terminal; sources that failed have a table too
-        stack.callback(_show_ended, ended, lines is None and not as_json)
-        if as_json:
-            is_list = len(sources) + len(others["names"]) > 1 or any(Path(source).is_dir() for source in sources)
-            stack.callback(_show_json, ended, is_list)
+        is_list = len(sources) + len(others["names"]) > 1 or any(Path(source).is_dir() for source in sources)
+        stack.callback(_show_ended, ended, lines is None, as_json, is_list)
         job = stack.enter_context(closing(detect_sources(sources, chosen)))
         stack.enter_context(view)
         result = _follow(job, view, stack.enter_context(ThreadPoolExecutor(1, "messages")), ended)
@@ -189,16 +184,14 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         sys.exit(STALLED if result.stalled else console.PARTIAL_FAILURE)
 
 
-def _show_json(ended: "list[Ended]", is_list: bool) -> None:
-    timelines = [source.timeline for source in ended]
-    if is_list or timelines:
-        console.show_json(timelines if is_list else timelines[0])
-
-
-def _show_ended(ended: "list[Ended]", with_tables: bool) -> None:
-    """Show the results of the sources that ended."""
+def _show_ended(ended: "list[Ended]", with_tables: bool, as_json: bool, is_list: bool) -> None:
+    """Show the results of the sources that ended: as tables, or as JSON, which is a list for several sources."""
     from lstr_cli.view import speed_text
 
+    if as_json and (is_list or ended):
+        timelines = [source.timeline for source in ended]
+        console.show_json(timelines if is_list else timelines[0])
+    with_tables = with_tables and not as_json
     for source in ended:
         timeline, thresholds = source.timeline, source.timeline["thresholds"]
         best: Any = timeline.get("best")  # the highest score of an action

@@ -17,15 +17,13 @@ from lstr_cli.options import (
     OF_DATA,
     OF_MODEL,
     OUTPUT,
+    Changes,
     Command,
     Quantity,
     as_json,
-    build_from,
     labels_option,
     option,
     set_option,
-    take,
-    take_named,
 )
 
 if TYPE_CHECKING:  # they import numpy
@@ -129,9 +127,9 @@ def command(paths, settings, to, as_json, show_all, **others):
             "Specify model files or checkpoints, then feature folders, for example: fall.lstr features --labels FILE."
         )
     checkpoints, features = [*paths[:first]], [*paths[first:]]
-    named = take_named(settings, f"{OF_DATA} resamples mode recipe.allow_mismatch")
-    others |= {"checkpoints": checkpoints, "features": features, "model": take(settings, "model")}
-    result = console.follow(evaluate(build_from(EvaluateOptions, named, **others)), "videos")
+    others |= {"checkpoints": checkpoints, "features": features, "model": settings.take("model")}
+    chosen = settings.build(EvaluateOptions, f"{OF_DATA} resamples mode recipe.allow_mismatch", **others)
+    result = console.follow(evaluate(chosen), "videos")
     _show(result, to, as_json, show_all)
     if len(checkpoints) == 1 and result.takes_videos and not as_json:
         console.say_next("lstr", "detect", "VIDEO", "-c", checkpoints[0], "-o", "timeline")
@@ -154,7 +152,7 @@ def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool, 
         console.say(f"report: {result.page.resolve()}")
 
 
-def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> "Comparison":
+def _compare_on_videos(paths: tuple[str, ...], settings: Changes, **others: Any) -> "Comparison":
     """Measure model files on videos that none was trained on; without --labels the last path is the labels."""
     from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
     from lstr.pipelines.model_files.model_file import is_meant_as_model
@@ -166,14 +164,14 @@ def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> 
             "Specify checkpoints, features and --labels FILE; or model files, videos and labels, for example: "
             "old.lstr new.lstr videos/ labels.json."
         )
-    named = take_named(settings, "resamples")
-    unfit = [f"--{name.replace('_', '-')}" for name in OF_FEATURES if others[name]] + [f"--set {n}" for n in settings]
+    unfit = [f"--{name.replace('_', '-')}" for name in OF_FEATURES if others[name]]
+    unfit += [f"--set {name}" for name in settings if name != "resamples"]
     if unfit:
         raise click.UsageError(
             f"{unfit[0]} is only for checkpoints on features: remove it, or specify features and --labels."
         )
     shared = {"subset": others["subset"], "output": others["output"], "models": models}
-    chosen = build_from(ComparisonOptions, named, videos=given[:-1], labels=given[-1], **shared)
+    chosen = settings.build(ComparisonOptions, "resamples", videos=given[:-1], labels=given[-1], **shared)
     return console.follow(compare_models(chosen), "videos")
 
 
@@ -183,14 +181,14 @@ def show_findings(findings: "Findings", verdict: str, show_all: bool) -> None:
     The verdict says which of two model files is better.
     """
     from lstr.metrics.actions import sentence
-    from lstr.pipelines.evaluation.tables import ahead_text, event_tables, figure_text
+    from lstr.pipelines.evaluation.tables import ahead_text, event_tables, figure_text, mean_rows
 
-    judged, quoted = findings.judged, findings.quoted
+    judged, quoted, several = findings.judged, findings.quoted, findings.several
     document = judged[0].document
     if verdict:
         console.show(verdict)
     for entry in judged:
-        name = f"{entry.name}: " if findings.several else ""
+        name = f"{entry.name}: " if several else ""
         console.show(f"{name}{sentence(entry.document['events'])}")
     for title, columns, rows in event_tables(judged)[: None if show_all else 1]:
         console.show_table(title, columns, rows, right=range(1, len(columns)))
@@ -200,16 +198,21 @@ def show_findings(findings: "Findings", verdict: str, show_all: bool) -> None:
         console.say("print all tables with --all, or write a report with -o DIR.")
         return
     _show_classes(judged)
-    if not findings.several and document["absent_classes"]:
+    if not several and document["absent_classes"]:
         console.say(f"excluded from the means, because no chunk has them: {', '.join(document['absent_classes'])}")
-    _show_means(judged)
-    if not findings.several and "anticipation" in document:
+    title, interval = "means", document["interval"]
+    if interval:
+        title += f", with {100 * interval['level']:.0f} % intervals of {interval['resamples']} resamples of the videos"
+    columns = [*(["checkpoint"] * several), "convention", "mAP", "mcAP", "videos", "chunks"]
+    means = [[*([entry.name] * several), *map(str.rstrip, cells)] for entry, cells in mean_rows(judged)]
+    console.show_table(title, columns, means, right=range(len(columns) - 4, len(columns)))
+    if not several and "anticipation" in document:
         ahead = [
             (f"{row['seconds']:.2f}", *("no chunk" if row[m] is None else figure_text(row[m]) for m in ("mAP", "mcAP")))
             for row in document["anticipation"]
         ]
         console.show_table("anticipation", ("seconds ahead", "mAP", "mcAP"), ahead, right=(0, 1, 2))
-    if findings.several:
+    if several:
         rows = [
             [entry.name] + [ahead_text(row[figure]) for figure in AHEAD]
             for entry, row in zip(judged[1:], findings.comparison, strict=True)
@@ -262,15 +265,3 @@ def _show_classes(judged: Sequence["Evaluation"]) -> None:
     title = f"{'AP; ' * several}{first['videos']} video{'s' * (first['videos'] != 1)}, {first['chunks']} chunks"
     columns = ["class", "chunks", *(name if several else f"{SYSTEMS[name]} {key}" for key in keys for name in systems)]
     console.show_table(title, columns, rows, right=range(1, len(columns)))
-
-
-def _show_means(judged: Sequence["Evaluation"]) -> None:
-    from lstr.pipelines.evaluation.tables import mean_rows
-
-    names = len(judged) > 1
-    rows = [[*([entry.name] * names), *map(str.rstrip, cells)] for entry, cells in mean_rows(judged)]
-    columns = [*(["checkpoint"] * names), "convention", "mAP", "mcAP", "videos", "chunks"]
-    interval, title = judged[0].document["interval"], "means"
-    if interval:
-        title += f", with {100 * interval['level']:.0f} % intervals of {interval['resamples']} resamples of the videos"
-    console.show_table(title, columns, rows, right=range(len(columns) - 4, len(columns)))

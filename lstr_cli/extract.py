@@ -16,13 +16,11 @@ from lstr_cli.options import (
     OUTPUT,
     RUN,
     Command,
-    build_from,
     list_option,
     option,
     read_lists,
     set_option,
     stream_option,
-    take_recipe,
     weights_option,
 )
 
@@ -88,11 +86,11 @@ def command(videos, output, recipe, stream, weights, calibrate, lists, settings,
     if not recipe:
         recipe, why = default_recipe(place(output), None)
         console.say(f"recipe: {recipe}, {why}")
-    root, cache, changes = settings.pop("root", None), settings.pop("cache", None), take_recipe(settings)
+    root, cache, changes = settings.pop("root", None), settings.pop("cache", None), settings.take_recipe()
     chosen = choose_recipe(recipe, stream, **changes)
-    job = build_from(
+    job = settings.build(
         ExtractOptions,
-        settings,
+        "runtime threads engine ray_address",
         precision=changes["precision"],
         output=place(output),
         recipe=chosen,

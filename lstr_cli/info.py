@@ -1,4 +1,4 @@
-"""`lstr info`: what a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file holds."""
+"""`lstr info`, `doctor` and `models`: what a file holds, what this machine has, and which kinds of model there are."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lstr_cli import console
-from lstr_cli.options import OF_MODEL, Command, as_json, set_option, take
+from lstr_cli.options import OF_MODEL, Command, as_json, set_option
 
 DAMAGED = 3
 MARKS = {True: "ok", False: "MISSING", None: "–"}  # of findings of `lstr doctor`
@@ -16,6 +16,7 @@ MAX_FAULTS = 20  # in a table; --json has them all
 HIDDEN = ("kind", "faults", "kinds")  # kinds: how detections differ from labels, which --json has
 SETTINGS = ("config", "changed")  # their entries keep the names that `--set` takes
 MAX_ITEMS = 12  # of a list
+HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")  # of the table of models
 
 
 @click.command("info", cls=Command)
@@ -41,7 +42,7 @@ def command(path, settings, as_json):
     from lstr.pipelines.info import describe
 
     with console.Bar("videos") as bar:
-        described = describe(path, take(settings, "model"), lambda _, done, total: bar.update("checked", done, total))
+        described = describe(path, settings.take("model"), lambda _, done, total: bar.update("checked", done, total))
     faults = described.get("faults", [])
     if as_json:
         console.show_json(described)
@@ -137,3 +138,58 @@ def doctor(as_json):
                 console.say(f"hint: {finding.what}: {finding.hint}")
     if any(finding.ok is False for finding in findings):
         sys.exit(1)
+
+
+@click.command("models", cls=Command)
+@click.argument("kind", metavar="[KIND]", required=False)
+@as_json
+def models(kind, as_json):
+    """List the kinds of model that `lstr train --set model.kind=KIND` trains; with KIND, show all about one.
+
+    Parameters and multiply-adds are for the published size. "same weights, same numbers": ours equals the
+    published code on data that this code computed.
+
+    \b
+    Examples:
+      lstr models
+      lstr models miniroad
+      lstr models --json | jq -r '.[] | [.kind, .parameters] | @tsv'
+    """
+    from lstr.pipelines.models import describe_models
+
+    found = list(describe_models(kind))
+    if as_json:
+        console.show_json(found if kind is None else found[0])
+        return
+    if kind is None:
+        columns, rows = ("kind", "year", "parameters", "multiply-adds a chunk", *HEADLINES), []
+        for about in found:
+            cells = [about["kind"], about["year"]]
+            cells += [f"{about[name] / 1e6:,.1f} M" for name in ("parameters", "multiply_adds")]
+            for data_set in HEADLINES:
+                of_it = [r for r in about["results"] if r["of"].startswith(data_set) and "ahead" not in r["of"]]
+                cells.append(f"{of_it[0]['value']:.1f}" if of_it else "–")
+            rows.append((*cells, about["exact"]))
+        console.show_table("kinds of model", (*columns, "ours is"), rows, right=range(1, len(columns)))
+        console.say("`lstr models KIND` shows paper, licence, presets, features and sources of published numbers.")
+        return
+    about = found[0]
+    entries = [
+        ("paper", about["paper"]),
+        ("address", about["address"] or "–"),
+        ("published code", about["code"] or "none used"),
+        ("its licence", about["licence"]),
+        ("ours is", f"{about['exact']}: {about['note']}"),
+        ("held against", ", ".join(about["golden"]) or "–"),
+        ("presets", ", ".join(about["presets"]) or f"none; --set model.kind={kind}"),
+        *(("training differs", text) for text in about["differs"]),
+        ("parameters", f"{about['parameters']:,}"),
+        ("multiply-adds a chunk", f"{about['multiply_adds']:,}"),
+    ]
+    console.show_table(f"{kind}: {about['name']}, {about['year']}", ("entry", "value"), entries)
+    if about["results"]:
+        results = [
+            (r["of"], f"{r['value']:.1f}", r["features"], r["seen"], ", ".join(r["presets"]) or "–")
+            for r in about["results"]
+        ]
+        console.show_table("published numbers", ("of", "%", "features", "seen in", "preset"), results, right=(1,))

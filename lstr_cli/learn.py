@@ -18,16 +18,15 @@ from lstr_cli import console
 from lstr_cli.options import (
     EVENTS,
     NETWORKS,
+    OF_RUN_AND_RECIPE,
     OUTPUT,
     RUN,
     Command,
     Quantity,
-    build_from,
     list_option,
     option,
     read_lists,
     set_option,
-    take_run,
 )
 
 if TYPE_CHECKING:  # they import numpy
@@ -105,9 +104,9 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
 
     # fall.lstr from annotations/fall.labels.csv
     output = output or f"{Path(labels[0]).absolute().stem.removesuffix('.labels')}.lstr"
-    chosen = build_from(
+    chosen = settings.build(
         LearnOptions,
-        take_run(settings),
+        OF_RUN_AND_RECIPE,
         videos=videos,
         labels=labels,
         output=output,

@@ -53,6 +53,7 @@ MODULES = dict.fromkeys(("pack", "unpack", "quantise", "export"), "model_files")
     "doctor": "info",
     "events": "watch",
     "finetune": "train",
+    "models": "info",
 }
 UNPRINTED = "redirect it to a disk with free space; other files that the command wrote are complete."
 MORE_MEMORY = "close other programs, or raise the memory limit (`ulimit -v`, or that of the container)."

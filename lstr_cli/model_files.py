@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from lstr_cli import console
-from lstr_cli.options import MODEL, NETWORKS, OUTPUT, Command, as_json, option, read_count, set_option
+from lstr_cli.options import MODEL, NETWORKS, OUTPUT, Command, as_json, option, set_option
 
 
 @click.command("pack", cls=Command)
@@ -90,7 +90,7 @@ def quantise(model, videos, output, settings, as_json):
     from lstr.pipelines.model_files.quantise import CHUNKS
     from lstr.pipelines.model_files.quantise import quantise as job
 
-    n_chunks = read_count(settings, "chunks", CHUNKS)
+    n_chunks = settings.read_count("chunks", CHUNKS)
     model = console.follow(job(videos, model, output, n_chunks, settings.get("runtime", "auto")))
     if as_json:
         console.show_json({"model": str(model.path), **model.about["int8"]})
@@ -124,7 +124,7 @@ def export(model, videos, output, settings, as_json):
     console.say_waiting("loading networks…")
     from lstr.pipelines.model_files.export import export as job
 
-    model = console.follow(job(model, output, videos, read_count(settings, "streams", 1)))
+    model = console.follow(job(model, output, videos, settings.read_count("streams", 1)))
     alike = model.exported["alike"]
     if as_json:
         console.show_json({"model": str(model.path), **alike})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,17 +31,8 @@ MAX_LIST_LENGTH = 1 << 28  # characters of a list of videos; a video named by mi
 OF_DATA = "dataset rgb_features flow_features skip_missing"
 # How labels and features are read, and descriptions of features of other programs
 OF_FEATURES = "features.rate features.offset features.name"
-# Settings whose fields in the options of jobs have other names
-FIELDS = {
-    "rgb_features": "rgb",
-    "flow_features": "flow",
-    "recipe.allow_mismatch": "allow_mismatch",
-    "recipe.flow_algorithm": "algorithm",
-    "recipe.precision": "precision",
-    "recipe.stream": "stream",
-    "learn.folds": "folds",
-    "learn.at_once": "at_once",
-}
+# Settings whose fields in the options of jobs have other names than their last parts
+FIELDS = {"rgb_features": "rgb", "flow_features": "flow", "recipe.flow_algorithm": "algorithm"}
 # Settings that are written with units
 QUANTITIES: dict[str, Callable[[str], float]] = {
     "timeout": parse_seconds,
@@ -52,8 +42,54 @@ QUANTITIES: dict[str, Callable[[str], float]] = {
 OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm recipe.precision"
 # Settings of the training of networks that are not settings of a network
 OF_RUN = "cache cache_size at_once seed subset eval_subset"
+OF_RUN_AND_RECIPE = f"{OF_RUN} recipe.stream recipe.flow_algorithm learn.folds learn.at_once"
 OF_MODEL = "settings that a published checkpoint does not state, such as model.n_heads=8"
 PRECISIONS = ("float32", "bf16")
+
+
+class Changes(dict[str, str]):
+    """The values of `--set` by name, as text. What a command takes is removed."""
+
+    def take(self, prefix: str) -> dict[str, str]:
+        """Return the settings of a prefix without it."""
+        own = [name for name in self if name.startswith(f"{prefix}.")]
+        return {name.removeprefix(f"{prefix}."): self.pop(name) for name in own}
+
+    def take_recipe(self) -> dict[str, Any]:
+        """Return the changes of a recipe: networks by stream, flow algorithm and precision.
+
+        Raises UsageError for an unknown one.
+        """
+        changes = self.take("recipe")
+        algorithm, precision = changes.pop("flow_algorithm", None), changes.pop("precision", None)
+        networks = {s: changes.pop(f"{s}.network") for s in ("rgb", "flow") if f"{s}.network" in changes}
+        if changes:
+            raise click.UsageError(f"Unknown setting: recipe.{next(iter(changes))}; `--help` lists all.")
+        if precision not in (None, *PRECISIONS):
+            raise click.UsageError(f"--set recipe.precision is {precision!r}; choose {' or '.join(PRECISIONS)}.")
+        return {"algorithm": algorithm, "precision": precision, "networks": networks}
+
+    def read_count(self, name: str, default: Any) -> Any:
+        """Return a setting that is a whole number of at least 1. Raises UsageError for another value."""
+        if (text := self.get(name)) is None:
+            return default
+        if not text.isdecimal() or not int(text):
+            raise click.UsageError(f"--set {name} is {text!r}, not a whole number of at least 1.")
+        return int(text)
+
+    def build(self, kind: type[Job], names: str, **others: Any) -> Job:
+        """Build the options of a job from the settings of some names, and from `others`.
+
+        Raises UsageError for an amount that cannot be read, and ConfigError for another wrong value.
+        """
+        for name in filter(self.__contains__, names.split()):
+            field, value = FIELDS.get(name, name.rpartition(".")[2]), self.pop(name)
+            try:
+                others[field] = QUANTITIES[field](value) if field in QUANTITIES else value
+            except ValueError as error:
+                raise click.UsageError(f"--set {name}: {error}") from error
+            others[field] = convert(kind, field, others[field])
+        return kind(**others)
 
 
 class Option(click.Option):
@@ -87,8 +123,8 @@ def set_option(named: str = "", **groups: str) -> Callable[[Any], Any]:
     The prefix `NAME` allows any other setting.
     """
 
-    def read(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-        found: dict[str, str] = {}
+    def read(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Changes:
+        found = Changes()
         for value in values:
             name, equals, text = value.partition("=")
             if not equals or not name:
@@ -203,48 +239,6 @@ def read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     return pairs
 
 
-def take(settings: dict[str, str], prefix: str) -> dict[str, str]:
-    """Remove the settings of a prefix from others, and return them without it."""
-    own = [name for name in settings if name.startswith(f"{prefix}.")]
-    return {name.removeprefix(f"{prefix}."): settings.pop(name) for name in own}
-
-
-def take_named(settings: dict[str, str], names: str) -> dict[str, str]:
-    """Remove the settings of some names from others, and return them by the fields that they set."""
-    return {FIELDS.get(name, name): settings.pop(name) for name in names.split() if name in settings}
-
-
-def take_run(settings: dict[str, str]) -> dict[str, str]:
-    """Remove OF_RUN and what changes a recipe from the settings of a training of networks, and return them."""
-    return take_named(settings, f"{OF_RUN} recipe.stream recipe.flow_algorithm learn.folds learn.at_once")
-
-
-def build_from(kind: type[Job], values: Mapping[str, Any], prefix: str = "", **others: Any) -> Job:
-    """Build the options of a job from settings as text by name, and from `others`.
-
-    Raises UsageError for an unknown setting or an amount that cannot be read, and ConfigError for another wrong value.
-    """
-    known, read = {field.name for field in fields(kind)}, {}  # type: ignore[arg-type]
-    for name, value in values.items():
-        if name not in known:
-            raise click.UsageError(f"Unknown setting: {prefix}{name}; `--help` lists all.")
-        try:
-            value = QUANTITIES[name](value) if name in QUANTITIES else value
-        except ValueError as error:
-            raise click.UsageError(f"--set {prefix}{name}: {error}") from error
-        read[name] = convert(kind, name, value)
-    return kind(**others, **read)
-
-
-def read_count(settings: Mapping[str, str], name: str, default: Any) -> Any:
-    """Return a setting that is a whole number of at least 1. Raises UsageError for another value."""
-    if (text := settings.get(name)) is None:
-        return default
-    if not text.isdecimal() or not int(text):
-        raise click.UsageError(f"--set {name} is {text!r}, not a whole number of at least 1.")
-    return int(text)
-
-
 def read_lists(lists: tuple[str, ...]) -> list[str]:
     """Return the paths in files of `--list`. Raises UsageError for one that cannot be read."""
     paths: list[str] = []
@@ -258,19 +252,3 @@ def read_lists(lists: tuple[str, ...]) -> list[str]:
         except OSError as error:
             raise click.UsageError(f"--list {value} cannot be read ({error.strerror}).") from error
     return paths
-
-
-def take_recipe(settings: dict[str, str]) -> dict[str, Any]:
-    """Remove the changes of a recipe from settings; return networks by stream, flow algorithm and precision.
-
-    Raises UsageError for an unknown one.
-    """
-    found: dict[str, Any] = {"algorithm": None, "precision": None}
-    found |= take_named(settings, "recipe.flow_algorithm recipe.precision")
-    changes = take(settings, "recipe")
-    found["networks"] = {s: changes.pop(f"{s}.network") for s in ("rgb", "flow") if f"{s}.network" in changes}
-    if changes:
-        raise click.UsageError(f"Unknown setting: recipe.{next(iter(changes))}; `--help` lists all.")
-    if found["precision"] not in (None, *PRECISIONS):
-        raise click.UsageError(f"--set recipe.precision is {found['precision']!r}; choose {' or '.join(PRECISIONS)}.")
-    return found

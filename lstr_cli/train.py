@@ -17,20 +17,17 @@ from lstr_cli.options import (
     OF_FEATURES,
     OF_RECIPE,
     OF_RUN,
+    OF_RUN_AND_RECIPE,
     OUTPUT,
     RUN,
     Command,
     as_json,
-    build_from,
     labels_option,
     list_option,
     option,
     read_lists,
     set_option,
     stream_option,
-    take_named,
-    take_recipe,
-    take_run,
 )
 
 MAX_LISTED_PATHS = 3  # of --list, in the next command
@@ -77,8 +74,7 @@ def command(features, print_config, settings, **others):
     """
     from lstr.pipelines.training.train import TrainOptions, planned_settings, train
 
-    data = take_named(settings, OF_DATA)
-    chosen = build_from(TrainOptions, data, features=features, settings=settings, **others)
+    chosen = settings.build(TrainOptions, OF_DATA, features=features, settings=settings, **others)
     if print_config:
         console.show_json(console.follow(planned_settings(chosen)))
         return
@@ -154,7 +150,7 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
     from lstr.pipelines.training.finetune import finetune as job
     from lstr.pipelines.training.run_folder import Step
 
-    changes, lists = take_recipe(settings), read_lists(lists)
+    changes, lists = settings.take_recipe(), read_lists(lists)
     others |= {f"{name}_network": network for name, network in changes["networks"].items()}
     others |= {"algorithm": changes["algorithm"], "stream": stream or "both", "settings": settings, "lists": lists}
     of_streams = {value.partition("=")[0]: value.partition("=")[2] for value in init}
@@ -162,7 +158,7 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
     # A value without a stream is for both networks, the last one counts.
     shared = [value for value in init if value.partition("=")[0] not in others["inits"]]
     others["init"] = shared[-1] if shared else None
-    chosen = build_from(FinetuneOptions, take_run(settings), videos=videos, **others)
+    chosen = settings.build(FinetuneOptions, OF_RUN_AND_RECIPE, videos=videos, **others)
 
     def show(event: Any, bar: console.Bar) -> console.Bar | None:
         match event:

@@ -76,7 +76,7 @@ def fetch_command(names, mirror):
     from lstr.extractors.presets import PRESETS
     from lstr.files.home import home
 
-    recipes: list[str] = []
+    weights: str | None = None
     with console.Bar("MB") as bar:
 
         def show(name: str, done: int, total: int) -> None:
@@ -89,18 +89,16 @@ def fetch_command(names, mirror):
                     f"of this file, which is stored in {home() / PINS}: {found}."
                 )
             console.show(str(path))
-            if entry.recipe and entry.recipe not in recipes:
-                recipes.append(entry.recipe)
+            weights = weights or entry.recipe
     # how to extract with them: by the recipe of the same name, else by the largest recipe that uses them, if any
-    for weights in recipes[:1]:
-        users = [name for name, made in PRESETS.items() if {part.weights for part in made.parts.values()} == {weights}]
-        extract = ["lstr", "extract", "VIDEOS", "-o", "features"]
-        if weights in PRESETS:
-            recipe = [] if PRESETS[weights] == PRESETS["faithful"] else ["--recipe", weights]
-            console.say_next(*extract, *recipe, "--weights", weights)
-        elif users:
-            largest = max(reversed(users), key=lambda name: len(PRESETS[name].parts))
-            console.say_next(*extract, "--recipe", largest)
+    users = [name for name, made in PRESETS.items() if {part.weights for part in made.parts.values()} == {weights}]
+    extract = ["lstr", "extract", "VIDEOS", "-o", "features"]
+    if weights in PRESETS:
+        recipe = [] if PRESETS[weights] == PRESETS["faithful"] else ["--recipe", weights]
+        console.say_next(*extract, *recipe, "--weights", weights)
+    elif weights and users:
+        largest = max(reversed(users), key=lambda name: len(PRESETS[name].parts))
+        console.say_next(*extract, "--recipe", largest)
 
 
 @command.command("check")
