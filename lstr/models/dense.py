@@ -52,7 +52,19 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
                 decoded["memory_mask"] = F.pad(decoded["memory_mask"], (0, 1), value=True)
             for name, last in history.items():
                 decoded[name] = torch.cat([decoded[name], last], dim=-2) if name in decoded else last
-        logits[ends] = model.classifier(_decode(constants, work, decoded, buffers, ends))
+        chunks, present = index.work_indices(ends, config)  # (B, W)
+        chunks, places = np.unique(chunks, return_inverse=True)
+        places = np.where(present, places.reshape(present.shape), len(chunks))  # absent slots and the future are zeros
+        places = np.pad(places, ((0, 0), (0, config.anticipation)), constant_values=len(chunks))
+        rows = torch.from_numpy(places.ravel()).to(work.device)
+        by_slot: Tensors = {}
+        for name, kept in lstr_step.of_work(model, work[chunks]).items():
+            # In the same memory for each batch: allocating it again costs more than the copies.
+            if name not in buffers or len(buffers[name]) < len(ends):
+                buffers[name] = work.new_empty(*places.shape, kept.shape[-1])
+            by_slot[name] = take(F.pad(kept, (0, 0, 0, 1))[None], rows, places.shape[1], buffers[name][: len(ends)])
+        absent = None if present.all() else torch.from_numpy(~present).to(work.device)
+        logits[ends] = model.classifier(lstr_step.decode(constants, by_slot, decoded, absent))
     return logits
 
 
@@ -67,44 +79,17 @@ def _encode(constants: lstr_step.Constants, long: Tensors, ends: NDArray[np.int6
     new = np.append(True, (seen[1:] != seen[:-1]).any(axis=1))  # (B,)
     spare = len(next(iter(long.values()))) - 1
     rows, places = np.unique(np.where(visible, chunks // apart, spare)[new], return_inverse=True)  # (R,), (U, n_long)
-    places = places.reshape(new.sum(), -1)
     visible = visible[new]
     rings = {name: tensor[rows][None] for name, tensor in long.items()}  # one stream of R rows
-    device = rings[next(iter(rings))].device
-    held, hidden, positions = (torch.from_numpy(a).to(device) for a in (places, ~visible, distances[new]))
-    tokens, mask = lstr_step.encode(
+    places, hidden, distances = places.reshape(visible.shape), ~visible, distances[new]
+    held, hides, positions = (torch.from_numpy(a).to(constants.work.device) for a in (places, hidden, distances))
+    decoded = lstr_step.encode(
         constants,
         rings,
         torch.zeros_like(held[:, 0]),
         held,
-        None if visible.all() else hidden,
+        hides if hidden.any() else None,
         positions if config.positions == "distance" else None,
-    )  # (U, M, d_model)
-    decoded = lstr_step.as_decoded(constants.model, tokens)
-    if mask is not None:
-        decoded["memory_mask"] = mask
-    which = torch.from_numpy(np.cumsum(new) - 1).to(tokens.device)  # (B,)
+    )
+    which = torch.from_numpy(np.cumsum(new) - 1).to(held.device)  # (B,)
     return {name: tensor[which] for name, tensor in decoded.items()}
-
-
-def _decode(
-    constants: lstr_step.Constants, work: Tensor, decoded: Tensors, buffers: Tensors, ends: NDArray[np.int64]
-) -> Tensor:
-    """Return decoder output (B, 1 + anticipation, ...) of the windows that end at `ends` (B,)."""
-    model, config = constants.model, constants.model.config
-    chunks, present = index.work_indices(ends, config)  # (B, W)
-    chunks, places = np.unique(chunks, return_inverse=True)
-    zeros = len(chunks)
-    places = np.where(present, places.reshape(present.shape), zeros)
-    places = np.pad(places, ((0, 0), (0, config.anticipation)), constant_values=zeros)
-    tokens = work[chunks]
-    rows = torch.from_numpy(places.ravel()).to(work.device)
-    by_slot: Tensors = {}
-    for name, kept in lstr_step.of_work(model, tokens).items():
-        # In the same memory for each batch: allocating it again costs more than the copies.
-        if name not in buffers or len(buffers[name]) < len(ends):
-            buffers[name] = tokens.new_empty(*places.shape, kept.shape[-1])
-        ring = F.pad(kept, (0, 0, 0, 1))[None]
-        by_slot[name] = take(ring, rows, places.shape[1], out=buffers[name][: len(ends)])
-    absent = None if present.all() else torch.from_numpy(~present).to(work.device)
-    return lstr_step.decode(constants, by_slot, decoded, absent)

@@ -70,7 +70,7 @@ class Constants:
 def constants(model: LSTR, packed: LSTR) -> Constants:
     """Compute what never changes of a model. `packed` is the model that steps use: packed, or the same model."""
     config = model.config
-    W = config.work_length
+    D, W = config.d_model, config.work_length
     work = model.pos_encoding.rows(model.work_positions())  # (W, D)
     if config.anticipation:
         work = torch.cat([work, model.future()])
@@ -81,10 +81,25 @@ def constants(model: LSTR, packed: LSTR) -> Constants:
         work_qkv[W:] += attention.in_proj_bias
     if model.sees_work:
         layers = [layer.multihead_attn for layer in model.dec_modules.layers]
-        work_seen = F.linear(work, torch.cat([layer.in_proj_weight[config.d_model :] for layer in layers]))
-        work_seen[W:] += torch.cat([layer.in_proj_bias[config.d_model :] for layer in layers])
+        work_seen = F.linear(work, torch.cat([layer.in_proj_weight[D:] for layer in layers]))
+        work_seen[W:] += torch.cat([layer.in_proj_bias[D:] for layer in layers])
     if model.has_stage1:
-        stage1 = _stage1(model)
+        layer, query = model.enc_modules[0].layers[0], model.enc_queries[0].weight
+        tokens = layer.after_self(query, layer.self_attn(query, query))  # (n0, D)
+        cross = layer.multihead_attn
+        _, key_weight, value_weight = cross.in_proj_weight.chunk(3)
+        # The key bias adds the same number to all scores of a query, so the softmax removes it.
+        value_bias = cross.in_proj_bias.chunk(3)[2]
+        queries = cross.queries(tokens) * (D // config.n_heads) ** -0.5  # (n_heads, n0, d_head)
+        by_head = key_weight.unflatten(0, (config.n_heads, -1))  # (n_heads, d_head, D)
+        score_weight = (queries @ by_head).flatten(0, 1)  # (n_heads * n0, D)
+        if model.slot_scores is None:
+            n_positions = config.n_long if config.positions == "slot" else config.long_length + W
+            table = model.pos_encoding.pe[:n_positions, 0]  # (P, D)
+            scores, values = F.linear(table, score_weight), F.linear(table, value_weight, value_bias)
+        else:
+            scores, values = model.slot_scores[:, None], value_bias.detach()[None]
+        stage1 = Stage1(score_weight, value_weight.detach(), scores, values, tokens)
         if config.encoder == "two-stage":
             layer, query = model.enc_modules[1].layers[0], model.enc_queries[1].weight
             tokens = layer.after_self(query, layer.self_attn(query, query))  # (n1, D)
@@ -92,35 +107,13 @@ def constants(model: LSTR, packed: LSTR) -> Constants:
     return Constants(packed, work, work_qkv, work_seen, stage1, stage2)
 
 
-def _stage1(model: LSTR) -> Stage1:
-    config = model.config
-    layer = model.enc_modules[0].layers[0]
-    query = model.enc_queries[0].weight
-    tokens = layer.after_self(query, layer.self_attn(query, query))  # (n0, D)
-    cross = layer.multihead_attn
-    _, key_weight, value_weight = cross.in_proj_weight.chunk(3)
-    # The key bias adds the same number to all scores of a query, so the softmax removes it.
-    value_bias = cross.in_proj_bias.chunk(3)[2]
-    queries = cross.queries(tokens) * (config.d_model // config.n_heads) ** -0.5  # (n_heads, n0, d_head)
-    by_head = key_weight.unflatten(0, (config.n_heads, -1))  # (n_heads, d_head, D)
-    score_weight = (queries @ by_head).flatten(0, 1)  # (n_heads * n0, D)
-    kernel = model.slot_scores
-    if kernel is None:
-        n_positions = config.n_long if config.positions == "slot" else config.long_length + config.work_length
-        table = model.pos_encoding.pe[:n_positions, 0]  # (P, D)
-        scores, values = F.linear(table, score_weight), F.linear(table, value_weight, value_bias)
-    else:
-        scores, values = kernel[:, None], value_bias.detach()[None]
-    return Stage1(score_weight, value_weight.detach(), scores, values, tokens)
-
-
 def begin(model: LSTR, n_streams: int) -> Tensors:
     """Return tensors of B streams before their first chunk, by name; the streams are the first dimension."""
-    config = model.config
+    config, weight = model.config, model.classifier.weight
     D, rows = config.d_model, index.long_rows(config) + 1
-    weight = model.classifier.weight
-    work = of_work(model, weight.new_zeros(D))
-    shapes: dict[str, tuple[int, ...]] = {name: (config.work_length + 1, len(kept)) for name, kept in work.items()}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, kept in of_work(model, weight.new_zeros(D)).items():
+        shapes[name] = config.work_length + 1, len(kept)
     if model.has_stage1:
         shapes |= {"long_scores": (rows, config.n_heads * config.n0), "long_values": (rows, D)}
     elif config.n_long:
@@ -168,10 +161,7 @@ def step(
             after[name] = put(tensors[name], plan["stores.row"], kept, donate)
     if "changes.streams" in plan:
         streams, hidden = plan["changes.streams"], plan.get("changes.hidden")
-        tokens, seen = encode(constants, after, streams, plan["changes.held"], hidden, plan.get("changes.positions"))
-        made = as_decoded(model, tokens)
-        if seen is not None:
-            made["memory_mask"] = seen
+        made = encode(constants, after, streams, plan["changes.held"], hidden, plan.get("changes.positions"))
         for name, form in made.items():
             if config.gru:  # keep its token, the last
                 along = -1 if name == "memory_mask" else -2
@@ -207,8 +197,8 @@ def stored(constants: Constants, features: Tensor) -> Tensors:
 
 def encode(
     constants: Constants, rings: Tensors, streams: Tensor, held: Tensor, hidden: Tensor | None, positions: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """Return encoder tokens (U, M, D) of the long memories of some streams without the GRU, and their mask (U, M).
+) -> Tensors:
+    """Return the long memories of some streams, without the GRU, as the decoder takes them, and `memory_mask` (U, M).
 
     Args:
         constants: of the model.
@@ -219,12 +209,13 @@ def encode(
         positions: (U, n_long) rows of the position table, if positions are distances.
     """
     model, stage1 = constants.model, constants.stage1
-    n_rows = next(rings[name].shape[1] for name in ("long_tokens", "long_values") if name in rings)
+    n_rows = rings["long_tokens" if stage1 is None else "long_values"].shape[1]
     rows = (streams[:, None] * n_rows + held).flatten()
     if stage1 is None:
         long = take(rings["long_tokens"], rows, held.shape[1])  # (U, n_long, D)
         visible = long.new_ones(long.shape[:2], dtype=torch.bool) if hidden is None else ~hidden
-        return model.encode(long, visible, positions, None)
+        tokens, seen = model.encode(long, visible, positions, None)
+        return as_decoded(model, tokens) | ({} if seen is None else {"memory_mask": seen})
     scores = take(rings["long_scores"], rows, held.shape[1])  # (U, n_long, n_heads * n0)
     scores += stage1.position_scores if positions is None else stage1.position_scores[positions]
     if hidden is not None:
@@ -235,13 +226,13 @@ def encode(
     tokens = model.enc_modules[0].norm(tokens)  # (U, n0, D)
     stack = model.enc_modules[1]
     if constants.stage2 is None:
-        return stack(tokens), None
+        return as_decoded(model, stack(tokens))
     layer, (asking, queries) = stack.layers[0], constants.stage2
     attended = layer.multihead_attn.attend(queries, *layer.multihead_attn.keys_values(tokens))
     compressed = layer.feed_forward(asking, attended)  # (U, n1, D)
     for layer in stack.layers[1:]:
         compressed = layer(compressed, tokens)
-    return stack.norm(compressed), None
+    return as_decoded(model, stack.norm(compressed))
 
 
 def _weigh(
