@@ -35,25 +35,20 @@ OPTIONAL = ("config", "width", "bgr", "folds", "ranges", "stem", "size", "margin
 class NetworkRecipe:
     """The network of one stream and its input. `mean` and `std` are per channel, on the 0–255 scale."""
 
-    # a name in NETWORKS, `timm:NAME`, a plugin's name, or the name of an mmaction2 config
-    network: str
+    network: str  # a name in NETWORKS, `timm:NAME`, a plugin's name, or the name of an mmaction2 config
     # `kinetics` for the published file, `random`, the name in a file that `lstr finetune` made, or `custom`
     weights: str
-    # hash of the network's tensors, batch-norm statistics included
-    sha256: str
+    sha256: str  # hash of the network's tensors, batch-norm statistics included
     crops: Crops
     mean: tuple[Number, ...]
     std: tuple[PositiveNumber, ...]
-    # seed of random weights
-    seed: int | None = None
-    # videos whose chunks gave random weights their batch-norm statistics
-    calibrated_on: tuple[str, ...] = ()
+    seed: int | None = None  # seed of random weights
+    calibrated_on: tuple[str, ...] = ()  # videos whose chunks gave random weights their batch-norm statistics
     # backbone in mmaction2's config format, for a network that was built from a config
     config: dict | None = field(default=None, hash=False)
     # features per chunk, for a network that is not in NETWORKS
     width: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
-    # whether blue comes first
-    bgr: bool = False
+    bgr: bool = False  # whether blue comes first
     # Hashes of the networks that were each trained without one fold of the training videos. A training video gets the
     # features of the network that was not trained on it, every other video the features of `sha256`.
     folds: tuple[str, ...] = ()
@@ -110,8 +105,7 @@ class Recipe(OfStreams[NetworkRecipe]):
     chunk: int = CHUNK
     # index in the chunk of the frame the RGB network sees
     rgb_frame: Annotated[int, Meta(ge=0, lt=CHUNK)] = RGB_FRAME
-    # pixels; aspect kept, never enlarged
-    long_side: Side = 320
+    long_side: Side = 320  # pixels; aspect kept, never enlarged
     resize: str = "area"
     flow_algorithm: str | None = "tvl1-opencv5"
     flow_bound: PositiveNumber = BOUND

@@ -62,10 +62,8 @@ class FeatureRow:
 class RunOptions:
     """The runtime of the networks, and its number of threads."""
 
-    # one of RUNTIMES, or `auto`
-    runtime: str = "torch"
-    # folder of converted networks; None converts them again in each process
-    store: Path | None = None
+    runtime: str = "torch"  # one of RUNTIMES, or `auto`
+    store: Path | None = None  # folder of converted networks; None converts them again in each process
     # batches computed at once on a CPU, unless the threads of flow set the number
     threads: int = field(default_factory=default_workers)
 
@@ -76,13 +74,11 @@ class StepSeconds:
 
     decode: float = 0.0
     flow: float = 0.0
-    # all streams but flow
-    rgb_network: float = 0.0
+    rgb_network: float = 0.0  # all streams but flow
     flow_network: float = 0.0
 
 
-# A chunk, and its flow, which may still be computed.
-Pending = tuple[Chunk, ChunkFlow | None]
+Pending = tuple[Chunk, ChunkFlow | None]  # A chunk, and its flow, which may still be computed.
 
 
 class Ahead(Generic[T]):

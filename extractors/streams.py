@@ -9,12 +9,9 @@ Part = TypeVar("Part")
 # The central frame; three grey frames; differences of four grey frames; the difference of the feature maps of the first
 # and the last frame; optical flow.
 STREAMS = ("rgb", "grey", "difference", "change", "flow")
-# All streams except flow: joined, they are a model's `rgb` input.
-PICTURES = STREAMS[:-1]
-# Streams that use several frames.
-COMPARING = ("grey", "difference", "change")
-# The inputs of a model, and of published features.
-MODEL_STREAMS = ("rgb", "flow")
+PICTURES = STREAMS[:-1]  # all streams except flow: joined, they are a model's `rgb` input
+COMPARING = ("grey", "difference", "change")  # streams that use several frames
+MODEL_STREAMS = ("rgb", "flow")  # the inputs of a model, and of published features
 # Channels of an image, by stream.
 CHANNELS_OF = {"rgb": 3, "grey": 3, "difference": 3, "change": 6, "flow": 10}
 

@@ -45,8 +45,7 @@ ALGORITHMS: dict[str, str] = {
     "dis-ultrafast": "dis-ultrafast",
     "difference": "difference-yrb",
 }
-# Its x channel is not a direction, so mirror images do not invert it.
-DIFFERENCE = "difference"
+DIFFERENCE = "difference"  # its x channel is not a direction, so mirror images do not invert it
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 Backend = Literal["auto", "native", "opencv", "cuda"]
 BACKENDS: tuple[str, ...] = get_args(Backend)

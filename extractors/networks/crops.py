@@ -11,20 +11,14 @@ from lstr.extractors.networks.network import MIDDLE
 from lstr.extractors.recipe import RGB_FRAME, Recipe
 from lstr.extractors.video.frames import CHUNK
 
-# (H, W, C), resized by its view.
-Image = NDArray[np.uint8]
-# Frames of a chunk that are the three channels of `grey`.
-GREYS = (0, 2, 5)
-# Frames whose differences are the three channels of `difference`.
-PAIRS = ((0, 1), (1, 3), (3, 5))
-# Streams that use grey frames.
-WITHOUT_COLOUR = ("grey", "difference")
+Image = NDArray[np.uint8]  # (H, W, C), resized by its view.
+GREYS = (0, 2, 5)  # frames of a chunk that are the three channels of `grey`
+PAIRS = ((0, 1), (1, 3), (3, 5))  # frames whose differences are the three channels of `difference`
+WITHOUT_COLOUR = ("grey", "difference")  # streams that use grey frames
 AVERAGED = 3  # channels; OpenCV's area interpolation is limited to four
 GAIN = 2  # factor of the differences of frames
-# Used if only the flow of a chunk is needed.
-NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)
-# Frames that `change` compares.
-ENDS = [0, CHUNK - 1]
+NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)  # used if only the flow of a chunk is needed
+ENDS = [0, CHUNK - 1]  # frames that `change` compares
 
 
 def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
@@ -98,19 +92,13 @@ class View:
     Two crops are the centre and its mirror image.
     """
 
-    # height and width of a crop, in pixels
-    size: tuple[int, int]
-    # 1, 2 or 10
-    crops: int
-    # whether the image is flow with a direction; a mirror image inverts its x
-    flow: bool = False
-    # length of the shorter side after resizing, in pixels; None to cover `size`
-    short_side: int | None = None
-    # resize to cover this many times `size`
-    margin: float = 1.0
+    size: tuple[int, int]  # height and width of a crop, in pixels
+    crops: int  # 1, 2 or 10
+    flow: bool = False  # whether the image is flow with a direction; a mirror image inverts its x
+    short_side: int | None = None  # length of the shorter side after resizing, in pixels; None to cover `size`
+    margin: float = 1.0  # resize to cover this many times `size`
     stream: str = "rgb"
-    # index of the frame of the stream `rgb`
-    rgb_frame: int = RGB_FRAME
+    rgb_frame: int = RGB_FRAME  # index of the frame of the stream `rgb`
 
     @property
     def whole(self) -> tuple[int, int]:
@@ -176,10 +164,8 @@ def views_of(recipe: Recipe) -> dict[str, View]:
 
 # (6, 2): shift of each frame of a chunk to the right and down, relative to the frame's width.
 Movement = NDArray[np.float64]
-# Smallest mean step of a movement, relative to the largest.
-SLOWEST = 1 / 15
-# Standard deviation of the steps of a movement, relative to their mean.
-JITTER = 0.4
+SLOWEST = 1 / 15  # smallest mean step of a movement, relative to the largest
+JITTER = 0.4  # standard deviation of the steps of a movement, relative to their mean
 
 
 def draw_movement(random: np.random.Generator, largest: float) -> Movement:

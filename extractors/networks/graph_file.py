@@ -31,8 +31,7 @@ OPERATIONS = frozenset(
 )
 # Bytes per number by ONNX type: float32, uint8, int8, int32, int64, bool, float16, float64.
 SIZES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
-# Maximum depth of nested graphs.
-DEEPEST = 3
+DEEPEST = 3  # maximum depth of nested graphs
 FOREIGN = "use only model files that `lstr export` wrote."
 
 # Content of each field of a message, by field number: text or numbers ("data"), or another kind of message.

@@ -24,25 +24,20 @@ class PublishedFile:
     """One entry of manifest.json."""
 
     name: str
-    # `rgb` or `flow`
-    stream: str
-    # its name in NETWORKS, or `timm:NAME`
-    network: str
-    # training data set; part of the name of the feature folder, as in `rgb_kinetics_resnet50`
-    dataset: str
+    stream: str  # `rgb` or `flow`
+    network: str  # its name in NETWORKS, or `timm:NAME`
+    dataset: str  # training data set; part of the name of the feature folder, as in `rgb_kinetics_resnet50`
     address: str
     # first hex digits of the file's SHA-256; None where the authors published no hash
     sha256_prefix: str | None
-    # the licence of the repository that published it; None where none was found
-    licence: str | None
+    licence: str | None  # the licence of the repository that published it; None where none was found
     # `kinetics` or `activitynet`: the published LSTR features that used it; `imagenet`: weights that are installed with
     # lstr
     recipe: str | None
     note: str
     # location in an installed Python package, as `package/folder/file`; None if it has to be downloaded
     package: str | None = None
-    # whether its SHA-256 was recorded at its first download on this machine
-    pinned: bool = False
+    pinned: bool = False  # whether its SHA-256 was recorded at its first download on this machine
 
     def is_called(self, name: str) -> bool:
         """Return whether a name refers to this file: a file name, a recipe, or a timm network's name with its tag."""

@@ -35,8 +35,7 @@ CONFIGS = "name the config of a 2D recogniser, such as mmaction2's configs/recog
 SIDE = 224  # pixels of the image that shows the number of features; some backbones accept no other size
 NAME_LENGTH = 128  # characters; the names of mmaction2's configs are long
 TORCHVISION = "torchvision."
-# backbones of mmaction2 for single images
-BACKBONES = ("ResNet", "MobileNetV2")
+BACKBONES = ("ResNet", "MobileNetV2")  # backbones of mmaction2 for single images
 # allowed types of their convolutions, norms and activations
 LAYERS = ("Conv", "Conv2d", "BN", "BN2d", "SyncBN", "GN", "IN", "LN", "ReLU", "ReLU6", "LeakyReLU", "GELU", "SiLU")
 # arguments that make a backbone read or download weights

@@ -56,29 +56,21 @@ class Network:
     """A feature network: images (B, C, H, W) → maps (B, width, h, w), with one pixel if the network pools itself."""
 
     name: str
-    # number of features per image
-    width: int
+    width: int  # number of features per image
     # builds the module for a number of channels, with initial weights. Raises ExtractorError.
     build: Callable[[int], "nn.Module"]
-    # by stream
-    inputs: Mapping[str, Input]
-    # licence of the published weights
-    licence: str
-    # smallest side of an image, in pixels
-    smallest: int = SMALLEST
-    # sides must be a multiple of this, in pixels
-    multiple: int = 1
+    inputs: Mapping[str, Input]  # by stream
+    licence: str  # licence of the published weights
+    smallest: int = SMALLEST  # smallest side of an image, in pixels
+    multiple: int = 1  # sides must be a multiple of this, in pixels
     # whether a file of RGB weights may initialise a flow network, by the rule MEAN. It may not if weights for flow are
     # published too, because such a file is then an error.
     inflates: bool = False
-    # maps the name of a tensor in a published file to our name
-    rename: Callable[[str], str] = str
-    # pattern of the classifier's modules in a published file
-    classifier: str = PUBLISHED_HEADS
+    rename: Callable[[str], str] = str  # maps the name of a tensor in a published file to our name
+    classifier: str = PUBLISHED_HEADS  # pattern of the classifier's modules in a published file
     # prefixes of tensor names in files that are trained here, with the published prefixes
     written_as: tuple[tuple[str, str], ...] = ()
-    # suffix of the name of the last batch norm of a residual block
-    last_norm: str | None = None
+    last_norm: str | None = None  # suffix of the name of the last batch norm of a residual block
     # whether it has depthwise convolutions, which bfloat16 slows down on a CPU: 5.2 ms per image instead of 3.0 ms
     depthwise: bool = False
     # settings of `lstr finetune` from random weights that differ from the defaults, by stream

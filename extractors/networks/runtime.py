@@ -42,15 +42,12 @@ CHECK_BYTES = 4  # at the start of a stored file: the checksum of the remaining 
 class NetworkJob:
     """A network for a runtime: how to build its module, its recipe, and how it will be used."""
 
-    # builds the module; called only if no converted network is stored
-    network: "Callable[[], nn.Module]"
+    network: "Callable[[], nn.Module]"  # builds the module; called only if no converted network is stored
     part: NetworkRecipe
     precision: str
-    # height and width of an image, in pixels
-    size: tuple[int, int]
+    size: tuple[int, int]  # height and width of an image, in pixels
     device: str
-    # number of threads that will call it at once
-    threads: int
+    threads: int  # number of threads that will call it at once
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -85,8 +82,7 @@ class RunningNetwork:
     runtime: str
     # whether its input is whole chunks (B, images, H, W, C) and its output one row per chunk, as in exported graphs
     averages = False
-    # whether `of_fitted` crops images on the GPU
-    makes_crops = False
+    makes_crops = False  # whether `of_fitted` crops images on the GPU
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return features (N, D) of images (N, H, W, C), averaged over space. A row changes by at most 1e-5 with N."""

@@ -86,10 +86,8 @@ class Origin:
 
     file: str
     sha256: str
-    # None if it is unknown
-    licence: str | None = None
-    # training data set of the file; None if it is unknown
-    dataset: str | None = None
+    licence: str | None = None  # none if it is unknown
+    dataset: str | None = None  # training data set of the file; None if it is unknown
     address: str | None = None
 
     def __str__(self) -> str:
@@ -102,17 +100,14 @@ class Origin:
 class ModelCard:
     """The metadata inside a weights file, as JSON, so that copies of the file keep it."""
 
-    # name of the weights folder, and of the feature directories
-    name: str
+    name: str  # name of the weights folder, and of the feature directories
     stream: str
-    # its name in NETWORKS
-    network: str
+    network: str  # its name in NETWORKS
     classes: tuple[str, ...]
     # SHA-256 by id of each video that it was trained on, that chose its epoch, or that its initial weights were trained
     # on
     seen: Mapping[str, str]
-    # mAP on the videos that chose its epoch
-    mAP: Number | None = None
+    mAP: Number | None = None  # mAP on the videos that chose its epoch
     # the fold it was not trained on, from 1; None for the network of all training videos
     fold: int | None = None
     # its initial weights; None for random weights, and for files from before this entry existed

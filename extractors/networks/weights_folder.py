@@ -41,8 +41,7 @@ class WeightsFolder:
 
     path: Path
     recipe: Recipe
-    # the content of finetune.json
-    about: Mapping[str, Any]
+    about: Mapping[str, Any]  # the content of finetune.json
 
     @property
     def folds(self) -> dict[str, int]:

@@ -54,8 +54,7 @@ class Readable(Protocol):
         ...
 
 
-# A path, a URL (a string with ://), or a binary file object.
-Source = str | Path | Readable
+Source = str | Path | Readable  # A path, a URL (a string with ://), or a binary file object.
 
 
 def open_container(

@@ -23,8 +23,7 @@ from lstr.extractors.video.probe import AVERAGE_RATE, Video, probe, time_of, unr
 from lstr.extractors.video.reader import render
 
 CACHE_BYTES = 96 * 2**20  # of decoded frames, so that stepping back does not decode again
-# Continue decoding over up to this many frames instead of seeking.
-AHEAD = 48
+AHEAD = 48  # continue decoding over up to this many frames instead of seeking
 
 
 def index_frames(path: Path) -> Video:

@@ -42,8 +42,7 @@ PROMPT = {"analyzeduration": "1000000"}  # microseconds
 OVER_TCP = {"rtsp_transport": "tcp"}  # UDP loses frames
 OPTIONS = {"rtsp": OVER_TCP, "rtsps": OVER_TCP, "udp": {"overrun_nonfatal": "1"}}
 
-# A function that shows a sentence to the user.
-Tell = Callable[[str], object]
+Tell = Callable[[str], object]  # A function that shows a sentence to the user.
 
 
 def find_videos(
@@ -262,17 +261,14 @@ def local_copy(source: Place) -> Iterator[tuple[Path, dict[str, Any]]]:
 class Input:
     """A live source: `source` (a URL, a device, or a binary file) with FFmpeg's options and demuxer."""
 
-    # A name for files, made from host and path, never from a user name or a query.
-    id: str
+    id: str  # A name for files, made from host and path, never from a user name or a query.
     source: str | BinaryIO = field(repr=False)
     demuxer: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     # Whether it has no end: its end is then a lost connection, and a slow reader drops chunks.
     lasting: bool = True
-    # Whether it has ended before, so that a recording at its URL was already processed.
-    is_over: bool = False
-    # Whether the user chose the id.
-    named: bool = False
+    is_over: bool = False  # whether it has ended before, so that a recording at its URL was already processed
+    named: bool = False  # whether the user chose the id
 
 
 @dataclass(frozen=True)

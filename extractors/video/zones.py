@@ -10,18 +10,14 @@ from numpy.typing import NDArray
 
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
 
-# Distance from the left and from the top, each from 0 to 1.
-Corner = tuple[float, float]
-# A closed polygon. If its sides cross, the even-odd rule defines the inside.
-Zone = tuple[Corner, ...]
-# The union of the zones is kept; without zones the whole frame.
-Zones = tuple[Zone, ...]
+Corner = tuple[float, float]  # distance from the left and from the top, each from 0 to 1
+Zone = tuple[Corner, ...]  # A closed polygon. If its sides cross, the even-odd rule defines the inside.
+Zones = tuple[Zone, ...]  # the union of the zones is kept; without zones the whole frame
 
 MOST_ZONES = 16
 LEAST_CORNERS, MOST_CORNERS = 3, 32
 SIDE = 100  # on a frame of this many pixels per side, a zone must contain at least one pixel
-# A zone is rejected if all corners are this close to one line.
-FLAT = 0.005
+FLAT = 0.005  # A zone is rejected if all corners are this close to one line.
 
 
 def parse_zones(value: Any) -> Zones:
