@@ -52,7 +52,7 @@ def command(config, create, only_check):
     if only_check:
         for name, actions in found.items():
             console.show(f"{name}: {', '.join(actions)}")
-        console.say(f"{config} can be used: {len(found)} sources, {len(checked_config.channels)} channels")
+        console.say(f"{config} can be used: sources: {len(found)}, channels: {len(checked_config.channels)}")
         return
     console.say_waiting("loading networks…")
     from lstr.pipelines.watching.service import Service

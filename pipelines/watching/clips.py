@@ -149,7 +149,7 @@ class Clips:
     def _ring_of(self, source: str) -> PacketRing:
         with self._lock:
             if source not in self._rings:
-                self._rings[source] = PacketRing(self.config.ring_bytes, self.config.before + LATE_S)
+                self._rings[source] = PacketRing(self.config.buffer_size, self.config.before + LATE_S)
             return self._rings[source]
 
     def begin(self, event: WatchedEvent) -> None:
@@ -225,7 +225,7 @@ class Clips:
             oldest, size = time.time() - self.config.days * 86_400, self.size + sum(writing.values())
             for event_id in sorted(self._sizes.keys() - writing.keys()):
                 event_size, modified = self._sizes[event_id]
-                if (size <= self.config.max_bytes and modified >= oldest) or not self._remove(event_id):
+                if (size <= self.config.max_size and modified >= oldest) or not self._remove(event_id):
                     break
                 size -= event_size
             if self._deadline is not None:
@@ -270,14 +270,14 @@ class Clips:
             recording.decided_at = max(0.0, (decided - first.pts) / TICKS)
         file = recording.file
         # a camera that went away during an event may never come back
-        is_complete = is_full or monotonic() > min(recording.until, recording.decided + limits.max_seconds) + GRACE_S
+        is_complete = is_full or monotonic() > min(recording.until, recording.decided + limits.max_length) + GRACE_S
         for packet in recording.ring.after(file.newest):
             is_late = monotonic() > (self._deadline or inf) or packet.arrival > recording.until
             if is_late or packet.coding is not file.coding:
                 is_complete = True
                 break
             file.write(packet)
-            if file.seconds >= limits.max_seconds or file.size >= limits.max_bytes:
+            if file.seconds >= limits.max_length or file.size >= limits.max_size:
                 is_complete = True
                 break
         if is_complete:

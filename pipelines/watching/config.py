@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from lstr.errors import CheckpointError, ConfigError, ExtractorError, LstrError, MissingCameraError, ServingError
 from lstr.extractors.video.inputs import parse_live
@@ -189,7 +189,7 @@ class ActionConfig(Table, frozen=True):
     highest: bool | None = None
     backdate: Seconds | None = None
     # names of channels. An empty tuple notifies no channel; the event is stored all the same.
-    notify: tuple[str, ...] | None = field(name="tell", default=None)
+    notify: tuple[str, ...] | None = None
     # seconds after an event on the same source in which another is stored without a notification
     cooldown: Seconds | None = None
     quiet: tuple[Hours, ...] | None = None
@@ -214,7 +214,7 @@ class NotificationConfig(Table, frozen=True):
 
     cooldown: Seconds = Seconds(0)
     # maximum number of events per hour and channel
-    max_per_hour: Annotated[int, Meta(ge=1)] | None = field(name="most_an_hour", default=None)
+    max_per_hour: Annotated[int, Meta(ge=1)] | None = None
     # when no channel is notified
     quiet: tuple[Hours, ...] = ()
 
@@ -231,7 +231,7 @@ class PageConfig(Table, frozen=True):
     trusted_proxy: bool = False
 
 
-class KeepingConfig(Table, frozen=True):
+class HistoryConfig(Table, frozen=True):
     """How long events are kept."""
 
     days: Days = 90.0
@@ -244,13 +244,13 @@ class ClipsConfig(Table, frozen=True):
     before: Seconds = Seconds(5)
     after: Seconds = Seconds(5)
     # maximum length of a clip; the event may last longer
-    max_seconds: Duration = field(name="longest", default=Duration(120))
+    max_length: Duration = Duration(120)
     # maximum size of all clips with their images; the oldest are deleted first
-    max_bytes: Size = field(name="most", default=Size(10 * 2**30))
+    max_size: Size = Size(10 * 2**30)
     # days after which a clip is deleted
     days: Days = 30.0
     # maximum size of the latest packets of one source in memory
-    ring_bytes: Size = field(name="ring", default=Size(64 * 2**20))
+    buffer_size: Size = Size(64 * 2**20)
 
 
 class WatchConfig(Table, frozen=True):
@@ -264,11 +264,11 @@ class WatchConfig(Table, frozen=True):
     data: Path
     sources: Mapping[str, SourceConfig]
     actions: Mapping[str, ActionConfig] = {}
-    notifications: NotificationConfig = field(name="telling", default=NotificationConfig())
+    notifications: NotificationConfig = NotificationConfig()
     # the subclass of Notifier and its table, by the name of the channel
     channels: Mapping[str, tuple[Any, Any]] = {}
     page: PageConfig = PageConfig()
-    keeping: KeepingConfig = KeepingConfig()
+    history: HistoryConfig = HistoryConfig()
     # None keeps no video
     clips: ClipsConfig | None = None
     # seconds without a frame after which a source counts as lost and is opened again
@@ -305,7 +305,7 @@ def read_config(path: str | Path) -> WatchConfig:
         found["data"] = data_folder(path, content)
     except ValueError as error:
         errors.append(f"data: {error}")
-    fields = {field.encode_name: field for field in msgspec.structs.fields(WatchConfig) if field.name != "path"}
+    fields = {field.name: field for field in msgspec.structs.fields(WatchConfig) if field.name != "path"}
     for name, value in content.items():
         if name in ("sources", "actions", "channels"):  # msgspec does not name the key of a mapping
             found[name] = {}
@@ -325,12 +325,12 @@ def read_config(path: str | Path) -> WatchConfig:
         elif name not in fields:
             errors.append(f"unknown setting {name}; choose one of {', '.join(fields)}.")
         elif name != "data":
-            found[fields[name].name] = convert(name, value, fields[name].type)
+            found[name] = convert(name, value, fields[name].type)
     if not found["sources"] and not any(error.startswith("sources") for error in errors):
         errors.append("no source is defined; add a table [sources.NAME] with an address.")
     for name, action in found.get("actions", {}).items():
         unknown = [channel for channel in (action and action.notify) or () if channel not in found.get("channels", {})]
-        errors += [f"actions.{name}.tell: unknown channel {channel!r}." for channel in unknown]
+        errors += [f"actions.{name}.notify: unknown channel {channel!r}." for channel in unknown]
     if errors:
         raise _error_of(path, errors)
     return WatchConfig(path, **found)

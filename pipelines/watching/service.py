@@ -256,7 +256,7 @@ class Service:
                 self.recorder.flush()
                 if monotonic() - cleaned > CLEAN_INTERVAL_S:
                     cleaned = monotonic()
-                    old = self.history.delete_old(self.config.keeping.days * DAY_S)
+                    old = self.history.delete_old(self.config.history.days * DAY_S)
                     if self.clips:
                         self.clips.remove(event.id for event in old)
             except Exception as caught:  # sources continue, and the supervisor is notified

@@ -136,7 +136,7 @@ def test_files_of_an_event(films, open_clips):
 
 def test_a_clip_has_the_beginning_of_an_action_with_a_long_delay(films, open_clips, monkeypatch):
     monkeypatch.setattr(clips_module, "GRACE_S", 0.1)
-    clips, source = open_clips(max_seconds=60.0), frames_of(films["small"])
+    clips, source = open_clips(max_length=60.0), frames_of(films["small"])
     first = {}
     for name, delay in (("hall", 0.0), ("yard", 17.0)):
         camera = Camera(clips, films["small"], name, ago=20.0)
@@ -147,11 +147,11 @@ def test_a_clip_has_the_beginning_of_an_action_with_a_long_delay(films, open_cli
     assert first["yard"] == 0 < first["hall"]
 
 
-@pytest.mark.parametrize(("max_seconds", "sent", "frames"), [(3.0, 9.5, (30, 31)), (4.2, 6.1, (31,))])
-def test_a_long_event_has_a_clip_of_its_beginning(films, open_clips, history, monkeypatch, max_seconds, sent, frames):
+@pytest.mark.parametrize(("max_length", "sent", "frames"), [(3.0, 9.5, (30, 31)), (4.2, 6.1, (31,))])
+def test_a_long_event_has_a_clip_of_its_beginning(films, open_clips, history, monkeypatch, max_length, sent, frames):
     """Both if the camera continues to send, and if nothing comes for longer than the longest clip."""
     monkeypatch.setattr(clips_module, "GRACE_S", 0.1)
-    clips = open_clips(max_seconds=max_seconds)
+    clips = open_clips(max_length=max_length)
     camera = Camera(clips, films["small"]).send(0, sent)
     event = begin(clips, camera.event(5.2, 6.0))
     wait_until(lambda: history.find(event.id).clip)
@@ -162,7 +162,7 @@ def test_a_long_event_has_a_clip_of_its_beginning(films, open_clips, history, mo
 @pytest.mark.parametrize(("size", "outage"), [("large", 0), ("small", 44)])
 def test_a_clip_ends_with_an_outage_or_a_new_frame_size(lstr, films, open_clips, history, tmp_path, size, outage):
     """The time of the outage is not in the clips, so it is not background in their labels."""
-    clips = open_clips(max_seconds=100.0)
+    clips = open_clips(max_length=100.0)
     camera, later_camera = Camera(clips, films["small"], ago=10.0 + outage).send(0, 6.5), Camera(clips, films[size])
     event = begin(clips, camera.event(5.2, 6.0))
     wait_until(lambda: clips._recordings[event.id].file)
@@ -188,8 +188,8 @@ def test_a_clip_ends_with_an_outage_or_a_new_frame_size(lstr, films, open_clips,
 
 
 def test_the_oldest_clips_are_deleted_but_none_that_is_written(films, open_clips, history):
-    def set_limit(max_bytes: float) -> None:
-        clips.config = ClipsConfig(before=2.0, after=1.0, max_bytes=int(max_bytes))
+    def set_limit(max_size: float) -> None:
+        clips.config = ClipsConfig(before=2.0, after=1.0, max_size=int(max_size))
         clips._woken.set()
 
     clips = open_clips()

@@ -12,10 +12,10 @@ WHOLE = """
 model = "fall.lstr"
 data = "kept"
 timeout = "2m"
-telling = { most_an_hour = 12 }
-clips = { before = "3s", most = "2GB", ring = "16MB" }
+notifications = { max_per_hour = 12 }
+clips = { before = "3s", max_size = "2GB", buffer_size = "16MB" }
 page = { port = 8431, hosts = ["cameras.example.org"], trusted_proxy = true }
-keeping = { days = 7 }
+history = { days = 7 }
 [sources.hall]
 address = "rtsp://user:secret@camera/stream"
 zones = [[[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]], [[0, 0], [1, 0], [0, 1]]]
@@ -25,11 +25,11 @@ model = "door.lstr"
 [actions.falling]
 on = 0.6
 off = 0.4
-tell = ["phone"]
+notify = ["phone"]
 cooldown = "1m"
 quiet = ["22:00-07:00", "12:30-13:00"]
 [actions."sitting down"]
-tell = []
+notify = []
 [channels]
 phone = { kind = "webhook", url = "https://example.org/hook", secret = "file:secret.txt" }
 light = { kind = "command", command = ["light", "on"] }
@@ -71,8 +71,8 @@ def test_every_setting(write, tmp_path, monkeypatch):
     tables = {name: table for name, (_, table) in config.channels.items()}
     assert tables["phone"].secret == "hush" and tables["light"].command == ("light", "on")
     assert tables["house"].port == 8883 and tables["house"].tls
-    assert config.page.port == 8431 and config.keeping.days == 7 and config.page.trusted_proxy
-    assert config.clips.before == 3 and config.clips.max_bytes == 2 * 10**9 and config.clips.ring_bytes == 16 * 10**6
+    assert config.page.port == 8431 and config.history.days == 7 and config.page.trusted_proxy
+    assert config.clips.before == 3 and config.clips.max_size == 2 * 10**9 and config.clips.buffer_size == 16 * 10**6
     assert "secret" not in repr(config) and "hush" not in repr(config)
 
 
@@ -99,14 +99,14 @@ def test_valid_hosts_and_names(write):
         ('[sources.a]\naddress = "env:LSTR_TEST_NOTHING"', "sources.a.address"),
         ('[sources.a]\naddress = "http://x/y"\nzones = [[[0.1, 0.1], [0.9, 0.1]]]', "sources.a"),
         ("[actions.falling]\non = 0.3\noff = 0.5", "actions.falling"),
-        ('[actions.falling]\ntell = ["x"]', "actions.falling.tell"),
+        ('[actions.falling]\nnotify = ["x"]', "actions.falling.notify"),
         ('[actions.falling]\nquiet = ["25:00-07:00"]', "actions.falling.quiet[0]"),
         ('[channels.a]\nkind = "pigeon"', "channels.a.kind"),
         ('[channels.a]\nkind = "command"\ncommand = []', "channels.a.command"),
         ('[channels.a]\nkind = "command"\ncommand = ["x"]\nurl = "http://x"', "channels.a"),
         ('[channels.a]\nkind = "mqtt"\nhost = "1.2.3.4:1883"', "channels.a.host"),
-        ("[keeping]\ndays = nan", "keeping.days"),
-        ("[clips]\nmost = 10", "clips.most"),
+        ("[history]\ndays = nan", "history.days"),
+        ("[clips]\nmax_size = 10", "clips.max_size"),
         ('timeout = "x"\n[sources.a]\nadress = "http://x"\n[page]\nport = "x"', "page.port"),
     ],
 )

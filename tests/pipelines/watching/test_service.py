@@ -208,7 +208,7 @@ def test_a_service_is_alive_without_frames_and_without_a_model(start, start_serv
 def test_old_events_are_deleted_and_delayed_ones_stored(start_service, monkeypatch):
     """An event waits for the disk also after its source has ended."""
     monkeypatch.setattr(service_module, "CLEAN_INTERVAL_S", 0.1)
-    with start_service("[keeping]\ndays = 1\n") as service:
+    with start_service("[history]\ndays = 1\n") as service:
         old, new = recent_event(3 * 86400.0), recent_event()
         service.history.begin(old, [], old.start)
         service.history.update(replace(old, end=old.start), old.seen)
