@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
 from lstr.chunk import CLOCK, Clock
-from lstr.errors import CheckpointError, LabelsError
+from lstr.errors import CheckpointError, LabelsError, SeenError
 from lstr.labels.label_set import Labels, segments_of, targets, with_ambiguous
 from lstr.labels.segment import Segment
 from lstr.loaded_checkpoint import Checkpoint
@@ -22,9 +22,8 @@ from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
 from lstr.pipelines.features.dataset import (
     LabelledVideo,
     Split,
-    check_overlap,
+    describe_overlap,
     network_overlap,
-    overlap_warnings,
     training_videos,
     training_warnings,
 )
@@ -154,8 +153,19 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
         warnings.append(
             f"no published evaluation of kind {loaded.config.kind} is known: chunks are chosen as in LSTR's."
         )
-    warnings += check_overlap(loaded, scored, scoring.allow_seen)
-    return warnings if scoring.folds else [*warnings, *overlap_warnings(loaded, scored)]
+    n_videos = len(scored.videos)
+    if overlap := network_overlap(scored, loaded.config):
+        seen = describe_overlap(overlap, n_videos, "videos to score")
+        if not scoring.allow_seen:
+            raise SeenError(
+                f"The {seen}: scores of new videos are probably lower.",
+                "measure with `lstr learn`, which uses networks that have not seen the video, or add --allow-seen.",
+            )
+        warnings.append(f"{loaded.path}: the {seen}: scores of new videos are probably lower.")
+    if not scoring.folds and (same := training_videos(loaded, (video.id for video in scored.videos))):
+        some = f"{len(same)} of the {n_videos} videos to score, for example {same[0]!r}"
+        warnings.append(f"{loaded.path} was trained on {some}: scores of new videos are probably lower.")
+    return warnings
 
 
 def _scored_videos(loaded: Checkpoint, split: Split, scoring: Scoring) -> Split:

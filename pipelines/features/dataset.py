@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lstr.chunk import Clock
 from lstr.config import WindowConfig
-from lstr.errors import CheckpointError, LabelsError, RecipeError, SeenError, few
+from lstr.errors import CheckpointError, LabelsError, RecipeError, few
 from lstr.extractors.streams import MODEL_STREAMS, STREAMS, streams_of_model
 from lstr.labels.check import NOTE, OTHER_RATE, UNITS, UNLABELLED, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets, with_ambiguous
@@ -74,39 +74,29 @@ class Split:
         """Return the widths of the RGB and the flow features."""
         return self.videos[0].features.dims
 
-    def only(self, streams: Collection[str]) -> "Split":
-        """Return the same videos with the features of some streams; raises as `FeatureFolder.load`."""
-        if not self.folder.recipe or not streams or set(self.folder.recipe.streams) <= set(streams):
-            return self
-        folder = self.folder.only(streams)
-        labels = self.labels.videos
-        cut = [replace(v, features=features_of(folder, v.id, labels[v.id].n_chunks)) for v in self.videos]
-        return replace(self, folder=folder, videos=cut)
-
     def narrowed(self, config: WindowConfig, streams: Collection[str] = ()) -> "Split":
         """Return the same videos with only a model's inputs, restricted to `streams` if these are known.
 
-        Raises CheckpointError if the width of an input differs.
+        Raises CheckpointError if the width of an input differs, and as `FeatureFolder.load`.
         """
-        if streams:
-            return self.only(streams).narrowed(config)
+        folder, videos = self.folder, self.videos
+        if folder.recipe and streams and not set(folder.recipe.streams) <= set(streams):
+            folder = folder.only(streams)
+            videos = [replace(v, features=features_of(folder, v.id, self.labels.videos[v.id].n_chunks)) for v in videos]
         wanted = (config.rgb_dim, config.flow_dim)
-        for stream, want, has in zip(MODEL_STREAMS, wanted, self.dims, strict=True):
+        for stream, want, has in zip(MODEL_STREAMS, wanted, videos[0].features.dims, strict=True):
             if want not in (0, has):
                 raise CheckpointError(
-                    f"The model takes {stream} features of width {want}; {self.videos[0].id!r} in {self.folder.path} "
-                    f"has {has}.",
+                    f"The model takes {stream} features of width {want}; {videos[0].id!r} in {folder.path} has {has}.",
                     "use the feature folder of the checkpoint's recipe.",
                 )
         cut = []
-        for video in self.videos:
+        for video in videos:
             none = np.zeros((len(video.features), 0), np.float32)
-            rgb, flow = (
-                part if width else none
-                for part, width in zip((video.features.rgb, video.features.flow), wanted, strict=True)
-            )
-            cut.append(replace(video, features=TwoStreamArray(rgb, flow)))
-        return replace(self, videos=cut)
+            rgb, flow = video.features.rgb, video.features.flow
+            array = TwoStreamArray(rgb if config.rgb_dim else none, flow if config.flow_dim else none)
+            cut.append(replace(video, features=array))
+        return replace(self, folder=folder, videos=cut)
 
     @property
     def n_chunks(self) -> int:
@@ -176,15 +166,6 @@ class Dataset:
         }
         return replace(self, labels=replace(self.labels, videos={**self.labels.videos, **videos}))
 
-    def lengths(self, subsets: Collection[str] = ()) -> dict[str, int]:
-        """Return the number of chunks of each video with features; `subsets` restricts labelled videos.
-
-        Raises RecipeError if the two streams of a video do not fit.
-        """
-        subsets = {subset_named(subset) for subset in subsets}
-        others = {name for name, video in self.labels.videos.items() if subsets and video.subset not in subsets}
-        return {video_id: self.folder.length(video_id) for video_id in self.folder.ids() if video_id not in others}
-
     def split(self, subset: str | None, skip_missing: bool = False, option: str = "--subset") -> Split:
         """Return the videos of a subset with features, and their targets.
 
@@ -229,7 +210,9 @@ class Dataset:
     def check(self, subsets: Collection[str] = (), skip_missing: bool = False) -> list[Finding]:
         """Return findings about the labels, and about mismatches with the features of some or all subsets."""
         subsets = {subset_named(subset) for subset in subsets}
-        return check(self.labels, self.lengths(subsets), subsets, skip_missing, clock=self.folder.clock)
+        others = {name for name, video in self.labels.videos.items() if subsets and video.subset not in subsets}
+        lengths = {video_id: self.folder.length(video_id) for video_id in self.folder.ids() if video_id not in others}
+        return check(self.labels, lengths, subsets, skip_missing, clock=self.folder.clock)
 
     def notices(self, split: "Split") -> list[Notice]:
         """Return notices about labels that may make scores on a split misleading.
@@ -314,22 +297,6 @@ def streams_of(overlap: Mapping[str, Sequence[str]]) -> list[str]:
     return [stream for stream in STREAMS if any(stream in streams for streams in overlap.values())]
 
 
-def check_overlap(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
-    """Raise SeenError if networks were trained on a video of a split; with `allow` return a warning instead."""
-    overlap = network_overlap(split, loaded.config)
-    if not overlap:
-        return []
-    sentence = (
-        f"{describe_overlap(overlap, len(split.videos), 'videos to score')}: scores of new videos are probably lower."
-    )
-    if not allow:
-        raise SeenError(
-            f"The {sentence}",
-            "measure with `lstr learn`, which uses networks that have not seen the video, or add --allow-seen.",
-        )
-    return [f"{loaded.path}: the {sentence}"]
-
-
 def training_videos(loaded: Checkpoint, ids: Iterable[str]) -> list[str]:
     """Return the ids of videos that a checkpoint or a network in its file was trained on."""
     known = {*(loaded.metrics.get("training_videos") or ()), *(loaded.about.get("seen") or ())}
@@ -344,13 +311,6 @@ def training_overlap(loaded: Checkpoint) -> dict[str, Any] | None:
         return None
     streams = [stream for stream in STREAMS if stream in str(stored.get("streams"))]
     return {"videos": stored.get("videos"), "of": data.get("videos"), "streams": streams}
-
-
-def overlap_warnings(loaded: Checkpoint, split: Split) -> list[str]:
-    """Return a warning if a checkpoint was trained on any of the videos to score."""
-    same = training_videos(loaded, (video.id for video in split.videos))
-    some = f"{len(same)} of the {len(split.videos)} videos to score, for example {(same or ('',))[0]!r}"
-    return [f"{loaded.path} was trained on {some}: scores of new videos are probably lower."] if same else []
 
 
 def training_warnings(loaded: Checkpoint) -> list[str]:

@@ -174,7 +174,7 @@ def count_room(portion: Portion, nodes: Iterable[Mapping[str, float]]) -> int:
 def share_cluster(portion: Portion, n_videos: int, most: int | None = None) -> Share:
     """Return how many videos the connected cluster extracts at once, at most `most`, and with how many threads each."""
     room = max(1, count_room(portion, nodes().values()))
-    return Share(max(1, min(n_videos, room, most or room)), portion[0])
+    return max(1, min(n_videos, room, most or room)), portion[0]
 
 
 @contextmanager

@@ -86,6 +86,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
     with _open_machine(options) as (here, device, sharing, portion):
         resumed = resume_networks(videos, here)
         planned = make_plan(videos, here, device, sharing)
+        processes, threads = planned.share
         yield planned
         with flow_workers(options.recipe.algorithm, options.threads, here.flow_backend, here.device or "cpu") as flow:
             yield from map(Notice, flow.warnings if flow else ())
@@ -93,7 +94,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             del resumed
             record_weights(folder.path, twostream.sources.files)
             if options.engine == "local" and len(planned.of("done")) < len(videos):
-                twostream = run_on(twostream, options.runtime, planned.share.threads)
+                twostream = run_on(twostream, options.runtime, threads)
                 twostream.prepare()  # converts the networks for the processes, and collects warnings only once
                 yield from map(Notice, twostream.warnings)
             yield folder
@@ -102,15 +103,13 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
                 text = f"The {random} networks have random weights{state}; use published ones: --weights kinetics."
                 yield Notice(text)
             # Processes read recipe and calibration from the feature folder.
-            threads, recipe = planned.share.threads, PRESETS["faithful"]
-            config = replace(options, device=device, threads=threads, recipe=recipe, calibrate=None)
+            config = replace(options, device=device, threads=threads, recipe=PRESETS["faithful"], calibrate=None)
             # Long videos first, so that all processes end at about the same time.
             to_do = {video.id: video.source for video in sorted(planned.videos, key=lambda video: -video.chunks)}
             if portion:
                 engine: Engine = partial(over_cluster, config=config, portion=portion, most=options.workers)
-            elif planned.share.processes > 1:
-                gpus, processes = count_gpus(device), planned.share.processes
-                engine = partial(over_processes, config=config, processes=processes, gpus=gpus)
+            elif processes > 1:
+                engine = partial(over_processes, config=config, processes=processes, gpus=count_gpus(device))
             else:
                 caches = caches_of(options.cache, twostream.recipe) if options.cache else []
                 networks = FoldNetworks(twostream, options.without)

@@ -168,12 +168,8 @@ def resume(
         log.finish(over)
 
 
-@dataclass(frozen=True)
-class Share:
-    """Number of processes, and of threads per process; a single process means that no other is started."""
-
-    processes: int
-    threads: int
+# Numbers of processes, and of threads per process; a single process means that no other is started
+Share = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -215,7 +211,7 @@ class Plan:
         if not isinstance(self.output, RemoteFile):
             folders = (self.output, *self.output.absolute().parents)
             free = shutil.disk_usage(next(folder for folder in folders if folder.exists())).free
-        cores = self.share.processes * self.share.threads
+        processes, threads = self.share
         return {
             "output": str(self.output),
             "files": len(self.videos),
@@ -226,11 +222,11 @@ class Plan:
             "failed_before": sum(bool(video.failed_before) for video in self.videos if video.state != "done"),
             "hours_to_do": sum(video.seconds for video in self.of("to do")) / 3600,
             "chunks_to_do": chunks,
-            "seconds": None if self.rate is None else chunks * self.rate / cores,
+            "seconds": None if self.rate is None else chunks * self.rate / (processes * threads),
             "bytes": chunks * self.row_bytes + len(self.of("to do")) * RECORD_BYTES,
             "free_bytes": free,
-            "processes": self.share.processes,
-            "threads": self.share.threads,
+            "processes": processes,
+            "threads": threads,
             "videos": [{**asdict(video), "source": str(video.source)} for video in self.videos],
         }
 
@@ -313,7 +309,7 @@ def share(
         processes = gpus or max(1, cores // (threads or CORES))
         processes = min(processes, cores, max(1, memory // PROCESS_MEMORY_BYTES))
     processes = max(1, min(processes, n_videos))
-    return Share(processes, threads or max(1, cores // processes))
+    return processes, threads or max(1, cores // processes)
 
 
 def free_memory() -> int:

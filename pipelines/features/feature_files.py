@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,31 +172,15 @@ def refuse_pickles(path: Path) -> None:
         )
 
 
-class ArrayFile:
-    """An array (rows, width) in a file.
+class ArrayFile(NamedTuple):
+    """An array (rows, width) in a file."""
 
-    `open_rows` returns the array. It is called for each read, because a data set may have more files than a process can
-    memory-map. An array that cannot be mapped (`is_packed`) stays in memory after the first read.
-    """
-
-    def __init__(
-        self, path: Path, shape: Sequence[int], dtype: np.dtype, open_rows: Callable[[], Any], is_packed: bool = False
-    ):
-        if len(shape) != 2:
-            raise RecipeError(
-                f"{path} has the shape {tuple(shape)}, not (rows, width).", "store one row for each chunk."
-            )
-        self.path, self.shape, self.dtype = path, (shape[0], shape[1]), dtype
-        self._open_rows, self._is_packed = open_rows, is_packed
-        self._cached: NDArray[Any] | None = None
-
-    def open(self) -> NDArray[Any]:
-        """Return the whole array, memory-mapped if possible."""
-        if not self._is_packed:
-            return self._open_rows()
-        if self._cached is None:
-            self._cached = self._open_rows()
-        return self._cached
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    # Returns the whole array. It is called for each read, because a data set may have more files than a process can
+    # memory-map; an array that cannot be mapped stays in memory after the first call.
+    open: Callable[[], NDArray[Any]]
 
 
 class FeatureRows:
@@ -256,14 +240,18 @@ def open_file(path: Path, hint: str = REPAIR) -> ArrayFile:
             mapped = open_array(path)
             order = "F" if np.isfortran(mapped) else "C"
             layout = (mapped.dtype, "r", int(mapped.offset), mapped.shape, order)
-            return ArrayFile(path, mapped.shape, mapped.dtype, partial(np.memmap, path, *layout))
-        if path.suffix == ".npz":
-            return _open_npz(path)
-        array = _open_tensor(path)
-        return ArrayFile(path, array.shape, array.dtype, partial(_open_tensor, path))
+            file = ArrayFile(path, mapped.shape, mapped.dtype, partial(np.memmap, path, *layout))
+        elif path.suffix == ".npz":
+            file = _open_npz(path)
+        else:
+            array = _open_tensor(path)
+            file = ArrayFile(path, array.shape, array.dtype, partial(_open_tensor, path))
     except UNUSABLE as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise RecipeError(f"{path} cannot be used: {reason}.", hint) from error
+    if len(file.shape) != 2:
+        raise RecipeError(f"{path} has the shape {file.shape}, not (rows, width).", "store one row for each chunk.")
+    return file
 
 
 def _open_npz(path: Path) -> ArrayFile:
@@ -276,22 +264,24 @@ def _open_npz(path: Path) -> ArrayFile:
             name for name, (_, (shape, _, dtype), _) in headers.items() if len(shape) == 2 and dtype.kind in NUMBERS
         ]
         info, (shape, fortran, dtype), begin = headers[_only_name(names, path)]
-    order = "F" if fortran else "C"
     if info.compress_type == zipfile.ZIP_STORED:
         with path.open("rb") as file:
             file.seek(info.header_offset)
             name_bytes, extra_bytes = struct.unpack("<HH", file.read(LOCAL_HEADER_BYTES)[26:30])
         offset = info.header_offset + LOCAL_HEADER_BYTES + name_bytes + extra_bytes + begin
-        return ArrayFile(path, shape, dtype, partial(np.memmap, path, dtype, "r", offset, shape, order))
+        layout = (dtype, "r", offset, shape, "F" if fortran else "C")
+        return ArrayFile(path, shape, dtype, partial(np.memmap, path, *layout))
     if info.file_size > MAX_UNPACKED_BYTES:
         raise ValueError(f"it claims {info.file_size:.3g} bytes once it is unpacked")
-    unpack = partial(_unpack, path, info.filename, begin, dtype, shape, order)
-    return ArrayFile(path, shape, dtype, unpack, is_packed=True)
 
+    @cache
+    def unpack() -> NDArray[Any]:
+        with zipfile.ZipFile(path) as archive:
+            return np.frombuffer(archive.read(info.filename)[begin:], dtype).reshape(
+                shape, order="F" if fortran else "C"
+            )
 
-def _unpack(path: Path, member: str, begin: int, dtype: np.dtype, shape: tuple[int, ...], order: Any) -> NDArray[Any]:
-    with zipfile.ZipFile(path) as archive:
-        return np.frombuffer(archive.read(member)[begin:], dtype).reshape(shape, order=order)
+    return ArrayFile(path, shape, dtype, unpack)
 
 
 def _open_tensor(path: Path) -> NDArray[Any]:

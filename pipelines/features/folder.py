@@ -281,22 +281,22 @@ def open_features(
                 "leave out rgb_features and flow_features.",
             )
         folders = {stream: path / name for stream, name in made.items()}
-        arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
-        return FeatureFolder((path,), folders, arrays, recipe)
-    # The layout of the published features implies their rate, 4 rows per second.
-    folders = stream_folders(path, named)
-    if stated == NOTHING and any(ids_below(f) for f in folders.values() if f.name.startswith(("rgb_", "flow_"))):
-        arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
-        return FeatureFolder((path,), folders, arrays, None)
-    if not folders and not files_below(path):
-        refuse_pickles(path)
-        raise RecipeError(
-            f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
-            f"use the folder that `lstr extract VIDEOS -o FEATURES --recipe MODEL` wrote with a model's networks, or "
-            f"{FORMS}.",
-        )
-    files = find_files(path, folders)
-    return FeatureFolder((path,), folders or dict.fromkeys(files, path), files, None, stated)
+    else:
+        recipe, folders = None, stream_folders(path, named)
+        # The layout of the published features implies their rate, 4 rows per second.
+        is_published = any(ids_below(f) for f in folders.values() if f.name.startswith(("rgb_", "flow_")))
+        if stated != NOTHING or not is_published:
+            if not folders and not files_below(path):
+                refuse_pickles(path)
+                raise RecipeError(
+                    f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
+                    f"use the folder that `lstr extract VIDEOS -o FEATURES --recipe MODEL` wrote with a model's "
+                    f"networks, or {FORMS}.",
+                )
+            files = find_files(path, folders)
+            return FeatureFolder((path,), folders or dict.fromkeys(files, path), files, None, stated)
+    arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
+    return FeatureFolder((path,), folders, arrays, recipe)
 
 
 def is_feature_folder(path: Path) -> bool:
@@ -337,13 +337,8 @@ def verify(
         record, lengths = folder.read_record(video_id), dict[str, int]()
         faults: list[tuple[str, str]] = []  # stream and what
         if recipe and record is None:
-            is_damaged = folder.record(video_id).exists()
-            what = (
-                "its record is damaged"
-                if is_damaged
-                else "it has no record: its run was interrupted or is not finished"
-            )
-            faults.append(("", what))
+            missing = "it has no record: its run was interrupted or is not finished"
+            faults.append(("", "its record is damaged" if folder.record(video_id).exists() else missing))
         elif recipe and record is not None and record.get("recipe") != recipe.id:
             faults.append(("", f"its record has recipe {record.get('recipe')}, the folder {recipe.id}"))
         for stream in folder.folders:

@@ -14,7 +14,6 @@ from lstr.pipelines.features import extraction
 from lstr.pipelines.features.extraction import PROCESS_MEMORY_BYTES as MEMORY
 from lstr.pipelines.features.extraction import (
     ExtractOptions,
-    Share,
     count_gpus,
     free_memory,
     make_plan,
@@ -38,10 +37,10 @@ def test_a_plan_counts_finished_and_remaining_videos(lstr, small_set, tmp_path):
     for video_id in ("scene_01", "scene_02"):
         append_jsonl(features / "failed.jsonl", {"id": video_id, "source": "x", "reason": "it was damaged"})
     before = sorted(features.rglob("*"))
-    plan = make_plan(find_videos([videos]), ExtractOptions(features, recipe=SMALL), "cpu", lambda n: Share(2, n))
+    plan = make_plan(find_videos([videos]), ExtractOptions(features, recipe=SMALL), "cpu", lambda n: (2, n))
     states = {"bad": "unreadable", "scene_00": "to do", "scene_01": "to do", "scene_02": "done", "scene_03": "done"}
     assert {video.id: video.state for video in plan.videos} == states
-    assert plan.share == Share(2, 3)
+    assert plan.share == (2, 3)
     counts = json.loads(json.dumps(plan.to_dict()))
     assert counts["hours"] == 20 / 3600 and counts["hours_to_do"] == 10 / 3600 and counts["chunks_to_do"] == 40
     assert 40 * 4 * sum(DIMS) < counts["bytes"] < 41 * 4 * sum(DIMS) < counts["free_bytes"]
@@ -59,7 +58,7 @@ def test_a_plan_counts_finished_and_remaining_videos(lstr, small_set, tmp_path):
 
 def test_the_plan_of_a_new_folder_has_no_time(small_set, tmp_path):
     options = ExtractOptions(tmp_path / "new", recipe=SMALL)
-    plan = make_plan(find_videos([small_set.videos]), options, "cpu", lambda n: Share(2, n)).to_dict()
+    plan = make_plan(find_videos([small_set.videos]), options, "cpu", lambda n: (2, n)).to_dict()
     assert (plan["chunks_to_do"], plan["seconds"]) == (80, None) and not (tmp_path / "new").exists()
     assert row_bytes(PRESETS["faithful"].narrowed(["rgb"])) == 4 * 2048
     assert row_bytes(PRESETS["activitynet"]) == 4 * 4096
@@ -68,25 +67,26 @@ def test_the_plan_of_a_new_folder_has_no_time(small_set, tmp_path):
 @pytest.mark.parametrize(
     ("cores", "gpus", "memory", "n_videos", "options", "expected"),
     [
-        (1, 0, PLENTY, 100, {}, Share(1, 1)),
-        (2, 0, PLENTY, 100, {}, Share(1, 2)),  # two processes of one thread were no faster, and take twice the memory
-        (16, 0, PLENTY, 100, {}, Share(4, 4)),
-        (16, 0, PLENTY, 2, {}, Share(2, 8)),
-        (16, 0, 3 * MEMORY, 100, {}, Share(3, 5)),
-        (64, 0, MEMORY // 2, 100, {}, Share(1, 64)),
-        (16, 1, PLENTY, 100, {}, Share(1, 16)),
-        (128, 8, PLENTY, 1000, {}, Share(8, 16)),
-        (16, 8, PLENTY, 1000, {}, Share(8, 2)),
-        (4, 8, PLENTY, 1000, {}, Share(4, 1)),
-        (16, 0, PLENTY, 100, {"processes": 8}, Share(8, 2)),
-        (16, 0, PLENTY, 3, {"processes": 8}, Share(3, 5)),
-        (16, 0, PLENTY, 100, {"threads": 1}, Share(16, 1)),
-        (16, 0, PLENTY, 100, {"processes": 2, "threads": 3}, Share(2, 3)),
+        (1, 0, PLENTY, 100, {}, (1, 1)),
+        (2, 0, PLENTY, 100, {}, (1, 2)),  # two processes of one thread were no faster, and take twice the memory
+        (16, 0, PLENTY, 100, {}, (4, 4)),
+        (16, 0, PLENTY, 2, {}, (2, 8)),
+        (16, 0, 3 * MEMORY, 100, {}, (3, 5)),
+        (64, 0, MEMORY // 2, 100, {}, (1, 64)),
+        (16, 1, PLENTY, 100, {}, (1, 16)),
+        (128, 8, PLENTY, 1000, {}, (8, 16)),
+        (16, 8, PLENTY, 1000, {}, (8, 2)),
+        (4, 8, PLENTY, 1000, {}, (4, 1)),
+        (16, 0, PLENTY, 100, {"processes": 8}, (8, 2)),
+        (16, 0, PLENTY, 3, {"processes": 8}, (3, 5)),
+        (16, 0, PLENTY, 100, {"threads": 1}, (16, 1)),
+        (16, 0, PLENTY, 100, {"processes": 2, "threads": 3}, (2, 3)),
     ],
 )
 def test_processes_and_threads_fit_the_machine(cores, gpus, memory, n_videos, options, expected):
     assert share(n_videos, cores, gpus, memory, **options) == expected
-    assert expected.processes * expected.threads <= cores or options
+    processes, threads = expected
+    assert processes * threads <= cores or options
 
 
 def test_a_numbered_device_is_a_single_gpu(monkeypatch):
