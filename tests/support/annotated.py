@@ -64,15 +64,6 @@ def videos(unit: int, score=scores, least: int = 1, label=labels):
     return st.builds(lambda drawn: VideoLabels(segments=tuple(drawn)), st.lists(annotation(), max_size=6))
 
 
-def sets(unit: int, score=scores, least: int = 1, label=labels):
-    """One to three videos with subsets and durations."""
-    about = st.fixed_dictionaries(
-        {"subset": st.sampled_from(["training", "validation", "testing"]), "duration": st.just(30_000.0)}
-    )
-    video = st.builds(lambda v, k: VideoLabels(segments=v.segments, **k), videos(unit, score, least, label), about)
-    return st.dictionaries(labels, video, min_size=1, max_size=3).map(AnnotationSet)
-
-
 def segments(video: VideoLabels, digits: int = 9) -> list[tuple]:
     """Return times and labels, which every format has."""
     return sorted((round(a.start, digits), round(a.end, digits), a.label) for a in video.segments)

@@ -20,8 +20,6 @@ FLAGS = (
 CLASSES = ["Background", "<script>alert(1)</script>", "kick", "hug"]
 HOSTILE = CLASSES[1]
 SECONDS = 10
-UNAVAILABLE = ("ERR_", "status of 4")
-"""In console messages about a server that has ended or refuses requests"""
 TIMEOUT_S = 60.0
 GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
 
@@ -84,11 +82,6 @@ def seconds(page) -> float:
     """Return the time at the cursor, as screen readers get it."""
     wait_for(page, "!frameAsked || playing")
     return float(page.get_attribute("#surface", "aria-valuenow"))
-
-
-def click_at(page, time: float, element: str = "#surface") -> None:
-    box = page.locator(element).bounding_box()
-    page.mouse.click(box["x"] + box["width"] * time / SECONDS, box["y"] + 10)
 
 
 def wait_for_picture(page, grey: int) -> None:

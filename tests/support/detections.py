@@ -56,25 +56,8 @@ def run_recorded(source, loaded, output: OutputOptions = NO_FILES, networks=ONE_
         yield from session.events()
 
 
-def run_live(inputs, loaded, networks, **options) -> Generator:
-    """Yield the events of live sources that run together, by open networks."""
-    with Session(loaded, open_networks(loaded, networks), len(inputs), **options) as session:
-        for given in inputs:
-            session.add(given)
-        yield from session.events()
-
-
 def open_networks(loaded, made) -> Networks:
     """Return networks that are open, and stay open."""
     networks = Networks(loaded)
     networks._made = made if len(made) == 3 else (*made, [])
     return networks
-
-
-def take_until(events: Iterable, kind: type, source_id: str) -> object:
-    """Take events until the next one of a kind of a source; return it."""
-    return next(
-        event
-        for event in events
-        if isinstance(event, kind) and (event.source if isinstance(event, Decision) else event.id) == source_id
-    )

@@ -1,8 +1,6 @@
 """README, CONTRIBUTING and the pages of docs/: their code blocks and command lines."""
 
-import itertools
 import re
-import shlex
 from pathlib import Path
 
 import click
@@ -11,8 +9,6 @@ from lstr_cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "_generated" not in path.parts]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 
 
 def find_blocks(path: Path, *languages: str) -> list[str]:
@@ -25,21 +21,6 @@ def block_with(path: Path, language: str, word: str) -> str:
     """Return the only code block of a language that contains a word."""
     (block,) = (block for block in find_blocks(path, language) if word in block)
     return block
-
-
-def find_commands(path: Path) -> list[list[str]]:
-    """Return the words after `lstr` of each command, also in pipelines and behind torchrun or a variable."""
-    commands = []
-    for block in find_blocks(path, "sh", "bash"):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(re.sub(r"(^|\s+)#.*", "", line.strip()))
-            while words:
-                command = list(itertools.takewhile(lambda word: word != "|", words))
-                words = words[len(command) + 1 :]
-                command = list(itertools.takewhile(lambda word: word != ">", command))
-                if "lstr" in command[:-1] and command[0] not in ("cd", "git"):
-                    commands.append(command[command.index("lstr") + 1 :])
-    return commands
 
 
 def parse(words: list[str]) -> None:

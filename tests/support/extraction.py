@@ -10,10 +10,10 @@ from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.run import TwoStream
 from lstr.files.remote import Place
 from lstr.pipelines.features.chunk_cache import caches_of
-from lstr.pipelines.features.extraction import ExtractOptions, Outcome, resume
+from lstr.pipelines.features.extraction import Outcome, resume
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import OutputFolder
-from lstr.pipelines.features.video import FoldNetworks, VideoExtractor, new_networks, resume_networks
+from lstr.pipelines.features.video import FoldNetworks, VideoExtractor
 
 
 def return_value(events: Generator[Any, None, Any]) -> Any:
@@ -28,11 +28,6 @@ def return_value(events: Generator[Any, None, Any]) -> Any:
 def features_in(folder: Any, video_id: str) -> list[np.ndarray]:
     """Read the RGB and the flow features of a video again from its folder."""
     return [np.asarray(array) for array in open_features(folder.path).load(video_id)]
-
-
-def prepare(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):
-    """Return the networks and the folder of a resumed or new extraction."""
-    return resume_networks(videos, options) or return_value(new_networks(videos, options, flow))
 
 
 def extract_all(

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import av
 import cv2
 import numpy as np
 import pytest
-import torch
 
 from lstr.extractors.flow import workers
 
-SHARED = Path(os.environ.get("LSTR_SHARED", Path(__file__).parents[3] / "shared"))
-CLOSE, NEAR = 1e-5, 1e-2
-"""Mean end-point difference to OpenCV in pixels: for motion, and for frames where rounding errors grow"""
 opencv5 = pytest.mark.skipif(
     int(cv2.__version__.split(".")[0]) < 5 or not hasattr(cv2, "optflow"),
     reason="parity is to OpenCV 5 with optflow: 4.x computes cubic remap with a table",
@@ -23,13 +18,6 @@ opencv5 = pytest.mark.skipif(
 needs_kernel = pytest.mark.skipif(
     not workers.has_native(), reason="the compiled kernel extractors/flow/_tvl1 was not built"
 )
-MOTIONS = {
-    "translation": dict(dx=2.5, dy=-1.25),
-    "large translation": dict(dx=-6.0, dy=3.0),
-    "rotation": dict(degrees=2.0),
-    "zoom": dict(scale=1.03),
-}
-VIDEOS = {"seq01": "ut_interaction", "seq04": "ut_interaction", "fall-01": "urfall"}
 
 
 def texture(h: int, w: int, seed: int = 0) -> np.ndarray:
@@ -45,23 +33,6 @@ def moved(h: int, w: int, degrees: float = 0.0, scale: float = 1.0, dx: float = 
     matrix[:, 2] += dx, dy
     after = cv2.warpAffine(image, matrix, image.shape[::-1], flags=cv2.INTER_CUBIC)
     return [np.rint(np.clip(frame[32 : 32 + h, 32 : 32 + w], 0, 255)).astype(np.uint8) for frame in (image, after)]
-
-
-def pair_of(name: str) -> list[np.ndarray]:
-    """Return two frames by name: a motion, a size such as 47x33, a video, "cut", or two of hard_frames."""
-    if name in MOTIONS:
-        return moved(120, 160, **MOTIONS[name])
-    if name in VIDEOS:
-        path = SHARED / "data" / VIDEOS[name] / "videos" / f"{name}.mp4"
-        return grey_of(real_frames(path, 60, 2, (320, 180)))
-    if name == "doubtful root":  # the rounding of one square root grows to 4e-4 pixels
-        return grey_of(real_frames(SHARED / "data" / "ut_interaction" / "videos" / "seq07.mp4", 3, 2, (340, 256)))
-    if name == "cut":  # samples too far apart for a register; the number of iterations is close to a limit
-        return [np.rint(texture(64, 96, seed)).astype(np.uint8) for seed in (11, 12)]
-    if " to " in name:
-        return [hard_frames(50, 61)[part] for part in name.split(" to ")]
-    h, w = map(int, name.split("x"))
-    return moved(h, w, dx=1.0, dy=-0.5, seed=h)
 
 
 def opencv(before: np.ndarray, after: np.ndarray, schedule: tuple[int, ...] = ()) -> np.ndarray:
@@ -101,12 +72,3 @@ def real_frames(path: Path, start: int, count: int, size: tuple[int, int] = (320
 
 def grey_of(frames: np.ndarray) -> list[np.ndarray]:
     return [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
-
-
-def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """Solve as `tvl1_gpu` does, with the compiled kernel of the processor."""
-    flow, (h, w) = u.contiguous().clone(), i0.shape[1:]
-    scratch = np.empty(workers._tvl1.workspace_size(w, h), np.uint8)
-    for before, after, field in zip(i0.numpy(), i1.numpy(), flow.numpy(), strict=True):
-        workers._tvl1.solve_scale(before, after, field[0], field[1], scratch, w, h, len(workers.variants()) - 1)
-    return flow

@@ -1,11 +1,9 @@
 """Changes of a labels project as its page requests them, and keys pressed on the page."""
 
 import itertools
-import json
 
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import About, Action, Change, Label, Subject, Value
-from tests.support.browser import wait_for
 
 _ids = itertools.count()
 
@@ -28,33 +26,6 @@ def action(project: Project, name: str, key: str = "") -> str:
     return f"id of {name}"
 
 
-def settled(page) -> None:
-    """Wait until the page has sent all changes and shows the current frame."""
-    wait_for(page, "!asked.length && !loading && !frameAsked && shownNumber === number")
-
-
-def press(page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
-    settled(page)
-
-
 def labels_of(page) -> list[tuple]:
     """Return (action, start, end) of the page's labels in order of the start."""
     return [tuple(label) for label in page.evaluate("inOrder().map(([, l]) => [nameOf(l.action), l.start, l.end])")]
-
-
-def labels_after(journal: list[str]) -> dict[str, tuple[float, float]]:
-    """Return start and end of the labels by key, parsed from the journal without the product's reader."""
-    labels: dict[str, tuple[float, float]] = {}
-    for text in journal:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        for change in line.get("changes", ()):
-            if change["kind"] == "label":
-                labels.pop(change["key"], None)
-                if (after := change["after"]) is not None:
-                    labels[change["key"]] = (after["start"], after["end"])
-    return labels

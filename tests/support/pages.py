@@ -1,13 +1,10 @@
 """Parsed pages, and timelines to draw."""
 
-import base64
 import json
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-
-from lstr.pipelines.pages.page import FULL_SCALE, NO_SCORE
 
 HOSTILE = "</script><script>alert(1)</script><!-- {{data}} {{policy}} &amp; \u2028\u2029 \" ' `"
 
@@ -32,12 +29,6 @@ def make_timeline(chunks: int, classes: list[str], **more) -> dict:
 
 def make_scores(chunks: int, classes: int) -> np.ndarray:
     return np.random.default_rng(0).dirichlet(np.ones(classes), chunks).astype(np.float32)
-
-
-def decode_scores(text: str, chunks: int, classes: int) -> np.ndarray:
-    """Invert `encode_scores`: return float32 (chunks, classes), NaN for missing scores."""
-    codes = np.frombuffer(base64.b64decode(text), "<u2").reshape(classes, chunks).T
-    return np.where(codes == NO_SCORE, np.nan, codes / FULL_SCALE).astype(np.float32)
 
 
 class Page(HTMLParser):

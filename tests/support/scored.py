@@ -10,8 +10,7 @@ from lstr.kinds import configure
 from lstr.labels.label_set import Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics.scoring_rule import LSTR_RULE
-from lstr.pipelines.evaluation.analysis import Findings, analyse, resample
-from lstr.pipelines.evaluation.report import write_evaluation
+from lstr.pipelines.evaluation.analysis import analyse, resample
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
 from lstr.pipelines.features.dataset import LabelledVideo, Split
 from tests.support.browser import HOSTILE
@@ -29,14 +28,6 @@ DETECTED = {
     "b": [(2, 4, "kick"), (8, 9, HOSTILE), (5, 6, HOSTILE), (6.5, 7, HOSTILE), (0, 1, "kick")],
     "c": [],
 }
-ERRORS = [
-    ("b", "false alarm", "kick", 0.0),
-    ("b", "false alarm", HOSTILE, 5.0),
-    ("b", "false alarm", HOSTILE, 6.5),
-    ("a", "false alarm", "kick", 4.0),
-    ("a", "missed", HOSTILE, 5.0),
-]
-"""In the order of the page: the video with the most errors first"""
 
 
 def make_evaluation(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "run") -> Evaluation:
@@ -78,9 +69,3 @@ def evaluation_of(
     model = SimpleNamespace(scoring_rule=LSTR_RULE)
     loaded = SimpleNamespace(model=model, config=configure(), **entries)
     return Evaluation(loaded, split, scores, document, name=name)
-
-
-def page_of(folder: Path, *entries: Evaluation) -> Path:
-    """Write the page of evaluations to a folder."""
-    same = {name: {"difference": 0.0} for name in ("mAP", "mcAP")}
-    return write_evaluation(folder, Findings(entries, [same] * (len(entries) - 1)))

@@ -9,7 +9,6 @@ from lstr.pipelines.detection.decision import Decision, Opened, Status
 from lstr.pipelines.watching.dashboard import Dashboard, DashboardSink
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
-from lstr.timeline import Thresholds
 
 ACTIONS = ("Background", "fall", "wave")
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -56,11 +55,3 @@ class Camera:
 def count_pending(history: History) -> dict[str, int]:
     """Return the numbers of pending notices by channel."""
     return dict(history._read("SELECT channel, count(*) FROM notices WHERE delivered IS NULL GROUP BY channel"))
-
-
-def dashboard_of(folder, names=("hall", HOSTILE)) -> Dashboard:
-    dashboard = Dashboard(History(folder / "history.sqlite"))
-    for name in names:
-        dashboard.update_source(name)
-    dashboard.update_source(names[0], thresholds={"fall": Thresholds(0.6, 0.4)})
-    return dashboard

@@ -1,6 +1,7 @@
 """README and docs: commands parse, examples run, links lead to files, and figures agree with their records."""
 
 import ast
+import itertools
 import json
 import re
 import shlex
@@ -17,9 +18,27 @@ import torch
 from markdown_it import MarkdownIt
 
 from lstr_cli.main import COMMANDS
-from tests.support.documents import DOCS, DOCUMENTS, ROOT, block_with, find_blocks, find_commands, parse
+from tests.support.documents import DOCS, ROOT, block_with, find_blocks, parse
 from tests.support.processes import run_process
 from tests.support.videos import remux
+
+PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "_generated" not in path.parts]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+
+
+def find_commands(path: Path) -> list[list[str]]:
+    """Return the words after `lstr` of each command, also in pipelines and behind torchrun or a variable."""
+    commands = []
+    for block in find_blocks(path, "sh", "bash"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(re.sub(r"(^|\s+)#.*", "", line.strip()))
+            while words:
+                command = list(itertools.takewhile(lambda word: word != "|", words))
+                words = words[len(command) + 1 :]
+                command = list(itertools.takewhile(lambda word: word != ">", command))
+                if "lstr" in command[:-1] and command[0] not in ("cd", "git"):
+                    commands.append(command[command.index("lstr") + 1 :])
+    return commands
 
 
 def page_name(path: Path) -> str:

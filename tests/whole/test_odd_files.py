@@ -1,23 +1,21 @@
 """Pipes, huge files and contradictory models: an error that names the file."""
 
-import hashlib
-import json
 import os
 import shutil
-import zipfile
 
 import numpy as np
 import pytest
 
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError, LabelsError, RecipeError
-from lstr.extractors.networks.archive import CARD, DOCUMENT, Archive
+from lstr.extractors.networks.archive import CARD
 from lstr.files.arrays import open_array
 from lstr.files.content import MOST, MOST_TEXT
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import unpack_model, write_model
+from tests.support.archives import rewrite_model
 from tests.support.errors import assert_error
 
 
@@ -27,27 +25,12 @@ def model(small_set, tmp_path_factory):
     return write_model(path, small_set.checkpoint, None, {}).path
 
 
-def rewrite(source, target, card=None, **entries):
-    """Write a model file with other entries in model.json, or another card."""
-    archive = Archive(source)
-    contents = {name: archive.read(name) for name in archive.sizes if name != DOCUMENT}
-    document = archive.document | entries
-    if card is not None:
-        contents[CARD] = card
-        stated = {"bytes": len(card), "sha256": hashlib.sha256(card).hexdigest()}
-        document["members"] = {**document["members"], CARD: stated}
-    with zipfile.ZipFile(target, "w") as container:
-        for name, content in {DOCUMENT: json.dumps(document).encode(), **contents}.items():
-            container.writestr(name, content)
-    return target
-
-
 RULES = ({"on": 0.2, "off": 0.8}, {"on": 50}, {"highest": "yes"}, {"lowest": True})
 
 
 @pytest.mark.parametrize("entries", [{"classes": []}, *({"thresholds": {"wave": rule}} for rule in RULES)], ids=str)
 def test_contradictory_models_are_refused(model, small_set, tmp_path, lstr, entries):
-    path = rewrite(model, tmp_path / "odd.lstr", **entries)
+    path = rewrite_model(model, tmp_path / "odd.lstr", lambda document, _: document.update(entries))
     assert_error(lstr("detect", small_set.videos, "-m", path, "-o", tmp_path / "t"), 4, "odd.lstr")
     with pytest.raises(CheckpointError, match="odd.lstr"):
         open_model(path)
@@ -61,7 +44,8 @@ def test_contradictory_thresholds_of_a_checkpoint_are_refused(small_set, tmp_pat
 
 
 def test_a_card_of_unknown_encoding_is_unpacked_unchanged(model, tmp_path):
-    unpack_model(rewrite(model, tmp_path / "odd.lstr", card=b"\xff\xfe caf\xe9"), tmp_path / "out")
+    change = lambda _, members: members.update({CARD: b"\xff\xfe caf\xe9"})  # noqa: E731
+    unpack_model(rewrite_model(model, tmp_path / "odd.lstr", change), tmp_path / "out")
     assert (tmp_path / "out" / CARD).read_bytes() == b"\xff\xfe caf\xe9"
     assert (tmp_path / "out" / "checkpoint.pt").is_file()
 

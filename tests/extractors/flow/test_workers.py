@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lstr.errors import FlowError
-from lstr.extractors.flow import tvl1_gpu
+from lstr.extractors.flow import tvl1_gpu, workers
 from lstr.extractors.flow import workers as workers_module
 from lstr.extractors.flow.tvl1_cluster import source
 from lstr.extractors.flow.tvl1_gpu import OPENERS, PAIR_FLOW, BatchingThread, Solver, open_solver, small_pair, try_pair
@@ -22,7 +22,16 @@ from lstr.extractors.flow.workers import (
     native_flow,
     to_bytes,
 )
-from tests.support.flow_frames import compiled_solve, needs_kernel
+from tests.support.flow_frames import needs_kernel
+
+
+def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """Solve as `tvl1_gpu` does, with the compiled kernel of the processor."""
+    flow, (h, w) = u.contiguous().clone(), i0.shape[1:]
+    scratch = np.empty(workers._tvl1.workspace_size(w, h), np.uint8)
+    for before, after, field in zip(i0.numpy(), i1.numpy(), flow.numpy(), strict=True):
+        workers._tvl1.solve_scale(before, after, field[0], field[1], scratch, w, h, len(workers.variants()) - 1)
+    return flow
 
 
 def texture(shift: float) -> np.ndarray:

@@ -1,22 +1,79 @@
 """Scores, streams, windows, losses and gradients of published code, from its weights and batches."""
 
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
 from lstr import checkpoint
 from lstr.batch import predict_ahead
+from lstr.config import WindowConfig
 from lstr.kinds import KINDS, change, configure, make_model, presets
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.window_samples import draw_windows
 from lstr.windows import indices as memory
-from lstr.windows.windows import Supervision, gather, multi_hot_cross_entropy
-from tests.support.published_sets import Golden, check_gradients, check_grids, in_doubles, supervised_windows
+from lstr.windows.windows import Supervision, Windows, gather, multi_hot_cross_entropy
+from tests.support.published_sets import read_set, supervised_windows
 from tests.support.tiny_models import run
+
+
+class Golden:
+    """A golden set with the published tensors and, after `load`, its model."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.about, self.arrays, self.features = read_set(folder.parents[1], name)
+        self.tensors: dict[str, Tensor] = torch.load(folder / f"{name}.pth")
+
+    def load(self, settings: Mapping[str, Any]) -> None:
+        """Load the published tensors with the settings that cannot be inferred from them."""
+        with NamedTemporaryFile(suffix=".pth") as file:
+            torch.save(self.tensors, file.name)
+            self.loaded = checkpoint.load(Path(file.name), settings)
+        self.model, self.config = self.loaded.model, self.loaded.config
+
+
+def in_doubles(windows: Windows) -> Windows:
+    floats = {f.name: v for f in fields(windows) if (v := getattr(windows, f.name)).is_floating_point()}
+    return replace(windows, **{name: values.double() for name, values in floats.items()})
+
+
+def check_grids(arrays: Mapping[str, np.ndarray], config: WindowConfig) -> None:
+    """Compare the chunks of the long memories, in scoring and in training."""
+    for part, choose in (("window", memory.long_indices), ("train", memory.stretched_indices)):
+        indices, visible = choose(arrays[f"{part}_start"] + config.work_length - 1, config)
+        assert (visible == arrays[f"{part}_long_visible"]).all()
+        assert (indices[visible] == arrays[f"{part}_long_index"][visible]).all()
+
+
+def check_gradients(
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    renamed: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
+    expected: Mapping[str, float | None],
+) -> None:
+    """Compare norms of gradients by the published names; some published tensors are parts of ours."""
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    checked = 0
+    for name in tensors:
+        if expected.get(name) is None:
+            continue
+        marked = renamed({other: torch.full_like(tensor, other == name) for other, tensor in tensors.items()})
+        parts = [gradients[ours][mark.bool()] for ours, mark in marked.items() if ours in gradients and mark.any()]
+        norm = torch.cat(parts).norm().item()
+        # published sums that cancel have errors of 3e-5
+        assert norm == pytest.approx(expected[name], rel=1e-4, abs=4e-5), name
+        checked += 1
+    assert checked == sum(norm is not None for norm in expected.values())
+
 
 # Our settings, and their names in the descriptions of published sets.
 NAMES = {

@@ -23,7 +23,17 @@ from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, format_named, writable
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.annotations.thumos import CLASS_LIST, thumos_numbers
-from tests.support.annotated import ANNOTATED, AWKWARD, CLASSES, parse, scored, segments, sets, write
+from tests.support.annotated import ANNOTATED, AWKWARD, CLASSES, labels, parse, scored, scores, segments, videos, write
+
+
+def sets(unit: int, score=scores, least: int = 1, label=labels):
+    """One to three videos with subsets and durations."""
+    about = st.fixed_dictionaries(
+        {"subset": st.sampled_from(["training", "validation", "testing"]), "duration": st.just(30_000.0)}
+    )
+    video = st.builds(lambda v, k: VideoLabels(segments=v.segments, **k), videos(unit, score, least, label), about)
+    return st.dictionaries(labels, video, min_size=1, max_size=3).map(AnnotationSet)
+
 
 AT_25 = ConvertOptions(frames=25)
 SCORES = {"with scores": st.sampled_from([0.125, 0.5, 0.8125, 1.0]), "without": st.none()}

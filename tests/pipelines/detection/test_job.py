@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from unittest.mock import Mock
@@ -24,6 +25,7 @@ from lstr.pipelines.detection.decision import Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.options import Limits, OutputOptions
+from lstr.pipelines.detection.session import Session
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from lstr.timeline import Thresholds
@@ -33,8 +35,8 @@ from tests.support.detections import (
     dated_file,
     decisions_of,
     lines_of,
+    open_networks,
     pattern_camera,
-    run_live,
     run_recorded,
     scores_of,
     sources_of,
@@ -46,6 +48,15 @@ from tests.support.processes import restore_signals
 from tests.support.served import piped, served
 from tests.support.videos import write_video
 from tests.support.waiting import wait_until
+
+
+def run_live(inputs, loaded, networks, **options) -> Generator:
+    """Yield the events of live sources that run together, by open networks."""
+    with Session(loaded, open_networks(loaded, networks), len(inputs), **options) as session:
+        for given in inputs:
+            session.add(given)
+        yield from session.events()
+
 
 ERROR = AttributeError("'NoneType' object has no attribute 'width'")
 CAMERAS = [pattern_camera("bad", "80x48"), pattern_camera("good")]

@@ -6,11 +6,14 @@ import os
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,19 +31,41 @@ from lstr.pipelines.detection.source import FrameSource, Source
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
-from tests.support.detections import (
-    dated_file,
-    decisions_of,
-    lines_of,
-    open_networks,
-    pattern_camera,
-    scores_of,
-    take_until,
-)
+from tests.support.detections import dated_file, decisions_of, lines_of, open_networks, pattern_camera, scores_of
 from tests.support.feature_set import TINY
-from tests.support.means import Means, tiny_checkpoint
+from tests.support.means import tiny_checkpoint
 from tests.support.served import piped
 from tests.support.waiting import wait_until
+
+
+def take_until(events: Iterable, kind: type, source_id: str) -> object:
+    """Take events until the next one of a kind of a source; return it."""
+    return next(
+        event
+        for event in events
+        if isinstance(event, kind) and (event.source if isinstance(event, Decision) else event.id) == source_id
+    )
+
+
+class Means:
+    """Networks that compute the means of a chunk's frames and of their differences."""
+
+    device, batch, recipe = "cpu", 4, SimpleNamespace(long_side=64, remembers=False)
+
+    def prepare(self, *batches):
+        pass
+
+    def open_pool(self, workers):
+        return ThreadPoolExecutor(2, "networks"), 2
+
+    def submit(self, pool, chunks, workers) -> Future:
+        return pool.submit(lambda: [self.row_of(chunk) for chunk in chunks])
+
+    def row_of(self, chunk) -> FeatureRow:
+        frames = chunk.frames.astype(np.float32) / 255  # (6, H, W, 3)
+        rgb, flow = frames[3].mean((0, 1)), np.abs(np.diff(frames, axis=0)).mean((0, 1, 2))
+        return FeatureRow(chunk.index, chunk.end_time, {"rgb": np.concatenate([rgb, rgb**2]), "flow": flow[:2]})
+
 
 CLASSES = ("Background", "kick", "wave", "dive")
 WAITS = LiveOptions(on_lag="wait")

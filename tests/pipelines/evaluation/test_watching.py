@@ -9,10 +9,27 @@ import pytest
 
 from lstr.pipelines.evaluation import watching
 from lstr.pipelines.evaluation.analysis import Findings
+from lstr.pipelines.evaluation.report import write_evaluation
+from lstr.pipelines.evaluation.scoring import Evaluation
 from lstr.pipelines.evaluation.tables import OF_FALSE_ALARMS, OF_LABELS
 from lstr.pipelines.evaluation.watching import describe_watching, encode_curve
 from tests.support.browser import HOSTILE, ink, seconds, wait_for, wait_for_picture, write_greys
-from tests.support.scored import ERRORS, make_evaluation, page_of
+from tests.support.scored import make_evaluation
+
+ERRORS = [
+    ("b", "false alarm", "kick", 0.0),
+    ("b", "false alarm", HOSTILE, 5.0),
+    ("b", "false alarm", HOSTILE, 6.5),
+    ("a", "false alarm", "kick", 4.0),
+    ("a", "missed", HOSTILE, 5.0),
+]
+"""In the order of the page: the video with the most errors first"""
+
+
+def page_of(folder: Path, *entries: Evaluation) -> Path:
+    """Write the page of evaluations to a folder."""
+    same = {name: {"difference": 0.0} for name in ("mAP", "mcAP")}
+    return write_evaluation(folder, Findings(entries, [same] * (len(entries) - 1)))
 
 
 def videos_of(entry, folder: Path = Path("/")) -> list[dict]:

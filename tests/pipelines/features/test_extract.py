@@ -4,6 +4,7 @@ import errno
 import json
 import shutil
 import threading
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,18 +19,25 @@ from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.inputs import find_videos
 from lstr.files.atomic import leftovers
 from lstr.files.content import append_jsonl, read_jsonl
+from lstr.files.remote import Place
 from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features.extract import extract, plan
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Plan
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, read_record
+from lstr.pipelines.features.video import new_networks, resume_networks
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
 from lstr.pipelines.sampled_inputs import sampled_inputs
-from tests.support.extraction import extract_all, features_in, prepare, return_value
+from tests.support.extraction import extract_all, features_in, return_value
 from tests.support.finetuned import SMALL as DIS
 from tests.support.injected import STAGES, inject, write_bad
 from tests.support.small_set import SMALL
 from tests.support.videos import remux, write_video
+
+
+def prepare(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):
+    """Return the networks and the folder of a resumed or new extraction."""
+    return resume_networks(videos, options) or return_value(new_networks(videos, options, flow))
 
 
 @pytest.fixture(scope="module")

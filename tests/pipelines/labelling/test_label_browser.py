@@ -13,9 +13,24 @@ from lstr.pipelines.labelling import training
 from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.proposals import Candidate, propose
 from lstr.pipelines.labelling.values import About, Label
-from tests.support.browser import HOSTILE, UNAVAILABLE, wait_for
-from tests.support.labelling import labels_of, press, put, settled
+from tests.support.browser import HOSTILE, wait_for
+from tests.support.labelling import labels_of, put
 from tests.support.videos import write_video
+
+UNAVAILABLE = ("ERR_", "status of 4")
+"""In console messages about a server that has ended or refuses requests"""
+
+
+def settled(page) -> None:
+    """Wait until the page has sent all changes and shows the current frame."""
+    wait_for(page, "!asked.length && !loading && !frameAsked && shownNumber === number")
+
+
+def press(page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+    settled(page)
+
 
 pytestmark = pytest.mark.long
 

@@ -18,8 +18,24 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.labelling.document import find_unlabelled, from_document, to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, State, Subject, change_of
-from tests.support.labelling import action, labels_after, new_id, put
+from tests.support.labelling import action, new_id, put
 from tests.support.processes import limit_file_size, restore_signals
+
+
+def labels_after(journal: list[str]) -> dict[str, tuple[float, float]]:
+    """Return start and end of the labels by key, parsed from the journal without the product's reader."""
+    labels: dict[str, tuple[float, float]] = {}
+    for text in journal:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        for change in line.get("changes", ()):
+            if change["kind"] == "label":
+                labels.pop(change["key"], None)
+                if (after := change["after"]) is not None:
+                    labels[change["key"]] = (after["start"], after["end"])
+    return labels
 
 
 @pytest.fixture

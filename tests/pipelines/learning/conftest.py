@@ -1,11 +1,24 @@
 """Videos to train on, and one thread for training."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from lstr.extractors.stages import torch_threads
-from tests.support.learning import write_videos
+from lstr.pipelines.scenes import SceneConfig, render_scenes
+
+
+def write_videos(root: Path) -> Path:
+    """Render six videos, two of them held out, in a subfolder with a space in its name."""
+    labels = render_scenes(root, SceneConfig(n_videos=6, n_testing=2, seconds=5.0, width=96, height=64))
+    content = json.loads(labels.read_text())
+    content["database"] = {f"day 1/{name}": entry for name, entry in content["database"].items()}
+    labels.write_text(json.dumps(content))
+    (root / "videos" / "day 1").mkdir()
+    for path in (root / "videos").glob("*.mp4"):
+        path.rename(root / "videos" / "day 1" / path.name)
+    return root
 
 
 @pytest.fixture(scope="module", autouse=True)

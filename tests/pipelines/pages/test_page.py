@@ -12,9 +12,16 @@ import numpy as np
 import pytest
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.pages.page import BLOCK, FULL_SCALE, encode_scores, read_part, write_index, write_report
+from lstr.pipelines.pages.page import BLOCK, FULL_SCALE, NO_SCORE, encode_scores, read_part, write_index, write_report
 from tests.support.browser import write_greys
-from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
+from tests.support.pages import HOSTILE, Page, make_scores, make_timeline
+
+
+def decode_scores(text: str, chunks: int, classes: int) -> np.ndarray:
+    """Invert `encode_scores`: return float32 (chunks, classes), NaN for missing scores."""
+    codes = np.frombuffer(base64.b64decode(text), "<u2").reshape(classes, chunks).T
+    return np.where(codes == NO_SCORE, np.nan, codes / FULL_SCALE).astype(np.float32)
+
 
 LIBRARY = read_part("vendor/preact-htm.js")  # contains the namespace of SVG
 

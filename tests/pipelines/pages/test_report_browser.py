@@ -23,7 +23,6 @@ from tests.support.browser import (
     HOSTILE,
     SECONDS,
     SEGMENTS,
-    click_at,
     ink,
     report_on,
     seconds,
@@ -33,6 +32,12 @@ from tests.support.browser import (
     write_greys,
 )
 from tests.support.pages import make_scores, make_timeline
+
+
+def click_at(page, time: float, element: str = "#surface") -> None:
+    box = page.locator(element).bounding_box()
+    page.mouse.click(box["x"] + box["width"] * time / SECONDS, box["y"] + 10)
+
 
 LABELS = ["Background", "hug", 'kick, "high"']
 HUG, KICK = LABELS[1:]

@@ -16,10 +16,20 @@ from lstr.pipelines.detection.decision import End
 from lstr.pipelines.watching import dashboard as module
 from lstr.pipelines.watching import service as service_module
 from lstr.pipelines.watching import site
-from lstr.pipelines.watching.dashboard import MAX_COLUMNS, NO_SCORE
+from lstr.pipelines.watching.dashboard import MAX_COLUMNS, NO_SCORE, Dashboard
+from lstr.pipelines.watching.history import History
+from lstr.timeline import Thresholds
 from tests.support.requests import Visitor
 from tests.support.waiting import wait_until
-from tests.support.watching import HOSTILE, START, Camera, dashboard_of, decision_of, event_of, recent_event
+from tests.support.watching import HOSTILE, START, Camera, decision_of, event_of, recent_event
+
+
+def dashboard_of(folder, names=("hall", HOSTILE)) -> Dashboard:
+    dashboard = Dashboard(History(folder / "history.sqlite"))
+    for name in names:
+        dashboard.update_source(name)
+    dashboard.update_source(names[0], thresholds={"fall": Thresholds(0.6, 0.4)})
+    return dashboard
 
 
 def decode_codes(source: dict) -> np.ndarray:
