@@ -19,7 +19,6 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.model_files.model_file import (
     assumptions_of,
-    is_demo,
     is_model,
     load_exported,
     open_checkpoint,
@@ -53,7 +52,7 @@ def make_default(path: str | Path) -> Path:
     Raises OutputError, and CheckpointError for a demo model, because it is useless on other videos.
     """
     packed = is_model(path)
-    if packed and is_demo(open_model(path).about):
+    if packed and open_model(path).about.get("demo") is True:
         raise CheckpointError(
             f"{path} is a demo model: its detections on other videos are meaningless.",
             "make a model of your own videos the default: lstr learn VIDEOS LABELS -o my.lstr",
@@ -178,7 +177,7 @@ def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = 
             known = sha256_of(video) in hashes or seen.get(source_id, "") is None
     if known:
         return [f"{loaded.path} was trained on {source_id}: expect worse results on new videos."]
-    if is_demo(loaded.about) and source_id not in (loaded.about.get("videos") or ()):
+    if loaded.about.get("demo") is True and source_id not in (loaded.about.get("videos") or ()):
         return [f"{loaded.path} is a demo model, trained on rendered figures: its results on other videos are random."]
     return []
 

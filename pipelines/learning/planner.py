@@ -259,39 +259,36 @@ def measure_training(
 
     If other programs keep the cores busy, threads wait for each other, and one thread is faster than several.
     """
+    kind = torch.device(device).type
+
+    def measure(stream: str, config: FinetuneConfig) -> float:
+        model = recogniser(stream, preset.parts[stream], n_classes, config)
+        model.to(device=device).to(memory_format=torch.channels_last).train()
+        optimiser = make_optimiser(model, config)
+        shape = (config.batch_size, config.segments, CHANNELS_OF[stream], *config.size)
+        images, labels = torch.zeros(shape, dtype=torch.uint8), torch.zeros(config.batch_size, dtype=torch.long)
+
+        def step() -> None:
+            is_rough = config.precision == "bf16"
+            with torch.autocast(kind, torch.bfloat16, enabled=is_rough), torch.set_grad_enabled(config.epochs > 0):
+                loss = model(*model.prepare(images, labels))
+            if config.epochs:
+                loss.backward()
+                optimiser.step()
+                optimiser.zero_grad()
+            if kind == "cuda":
+                torch.cuda.synchronize()
+
+        seconds = fastest(step, device) / (config.batch_size * config.segments)
+        return seconds if config.epochs else seconds / FEATURES_SHARE  # without epochs it computes features only
+
     found = []
     for n in sorted({*threads}):
-        with torch_threads(n), torch.random.fork_rng(devices=[]), keep_freed_memory(torch.device(device).type):
-            seconds = {s: _measure_step(s, preset, config, n_classes, device) for s, config in configs.items()}
+        with torch_threads(n), torch.random.fork_rng(devices=[]), keep_freed_memory(kind):
+            seconds = {stream: measure(stream, config) for stream, config in configs.items()}
         found.append((sum(seconds.values()), n, seconds))
     _, n, seconds = min(found, key=lambda measured: measured[0])
     return seconds, n
-
-
-def _measure_step(stream: str, preset: Preset, config: FinetuneConfig, n_classes: int, device: str) -> float:
-    """Return the seconds of an image in a training step of a network."""
-    model = recogniser(stream, preset.parts[stream], n_classes, config)
-    model.to(device=device).to(memory_format=torch.channels_last).train()
-    optimiser = make_optimiser(model, config)
-    shape = (config.batch_size, config.segments, CHANNELS_OF[stream], *config.size)
-    images, labels = torch.zeros(shape, dtype=torch.uint8), torch.zeros(config.batch_size, dtype=torch.long)
-
-    def step() -> None:
-        is_rough = config.precision == "bf16"
-        with (
-            torch.autocast(torch.device(device).type, torch.bfloat16, enabled=is_rough),
-            torch.set_grad_enabled(config.epochs > 0),
-        ):
-            loss = model(*model.prepare(images, labels))
-        if config.epochs:
-            loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-
-    seconds = fastest(step, device) / (config.batch_size * config.segments)
-    return seconds if config.epochs else seconds / FEATURES_SHARE  # without epochs it computes features only
 
 
 def measure_model(

@@ -10,7 +10,7 @@ from typing import Any
 
 from lstr.chunk import CLOCK, Clock
 from lstr.extractors.networks.weights_file import Origin
-from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.recipe import Recipe
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics import intervals
 from lstr.metrics.actions import length_text
@@ -19,7 +19,6 @@ from lstr.timeline import DEFAULT
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 SUBSETS = ("training", "validation", "testing")
 SYSTEMS = {"lstr": "this model", "time_prior": "time prior", "chance": "chance"}
-MAX_VIDEOS = 20  # listed on the card; model.json has all
 WHERE = {
     "inside": "weights in this file",
     "random": "random weights, drawn from a seed",
@@ -31,15 +30,15 @@ STEERING = re.compile(r"[\\`*\[\]<>&~$]|(?<![^\W_])_|_(?![^\W_])")
 BEGINNING = re.compile(r"[#>+=-]|(?<=\d)[.)](?=\s|$)")
 
 
-def card_of(document: Mapping[str, Any], name: str) -> str:
-    """Return the card of a model file called `name`, made from its model.json.
+def card_of(document: Mapping[str, Any], file_name: str) -> str:
+    """Return the card of a model file, made from its model.json.
 
     Raises KeyError, TypeError, ValueError or AttributeError if an entry of model.json is missing or of another type.
     """
     from jinja2 import Environment, TemplateError
 
     environment = Environment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"md": escaped, "code": code, "names": _names}
+    environment.filters |= {"md": escaped, "code": code}
     extra, config = document["checkpoint"]["extra"], document["config"]
     metrics, seen = document["metrics"], document["seen"]
     store = (extra.get("data") or {}).get("store")
@@ -47,48 +46,42 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
     clock = Clock.from_dict(store) if store else CLOCK
     networks = dict(sorted(document["networks"].items(), reverse=True))  # rgb, flow
     origins = [Origin(**entry["origin"]) for entry in networks.values() if "origin" in entry]
-    trained, labelled = _training_tables(document, clock)
+    # Videos and labelled actions by subset, as far as they are recorded
+    subsets = (document.get("data") or {}).get("subsets") or {}
+    stored = extra.get("data") or {}
+    if not subsets and {"videos", "chunks"} <= stored.keys():
+        subsets = {"training": {"videos": stored["videos"], "seconds": clock.length(stored["chunks"])}}
+    names = sorted(subsets, key=lambda name: SUBSETS.index(name) if name in SUBSETS else len(SUBSETS))
+    counted = {name: subsets[name]["labels"] for name in names if "labels" in subsets[name]}
+    rows = []
+    for name in names:
+        n_labels = str(sum(counted[name].values())) if name in counted else ""
+        rows.append((code(name), str(subsets[name]["videos"]), f"{subsets[name]['seconds'] / 60:.1f}", n_labels))
+    actions = actions_of(document)
+    by_class = [(escaped(label), *(str(n.get(label, 0)) for n in counted.values())) for label in actions if counted]
     is_measured = isinstance(metrics.get("lstr"), Mapping)
-    # Without measurements these entries are not read: those of older files differ.
-    videos = (document.get("videos") or {}) if is_measured else {}
-    tried = sorted(document.get("tried") or (), key=lambda one: -one["mAP"]) if is_measured else []
-    means: list[tuple[str, ...]] = []
-    for name_of_scores, label in SYSTEMS.items() if is_measured else ():
-        if isinstance(found := metrics.get(name_of_scores), Mapping):
-            edges = (metrics.get("interval") or {}) if name_of_scores == "lstr" else {}
-            means.append((label, *(_number(found.get(mean)) + _interval(edges.get(mean)) for mean in ("mAP", "mcAP"))))
     values = {
         "document": document,
-        "name": shlex.quote(plain_line(name)),
+        "name": shlex.quote(plain_line(file_name)),
         "is_demo": document.get("demo") is True,
-        "actions": actions_of(document),
+        "actions": actions,
         "clock": clock,
         "store": store,
-        "trained": trained,
-        "labelled": labelled,
+        "trained": table(("videos", "number", "minutes", "labelled actions"), rows),
+        "labelled": table(("labelled actions", *map(code, counted)), by_class),
         "seen": seen,
         "files": (document.get("data") or {}).get("files") or sorted(video_id.rpartition("/")[2] for video_id in seen),
         "recipe": Recipe.from_dict(document["recipe"]) if document["recipe"] is not None else None,
         "networks": networks,
         "where": WHERE,
-        "input_of": _input_of,
         "model": model_of(document),
         "preset": extra.get("preset"),
         "n_features": sum(config[n] for n in ("rgb_dim", "flow_dim") if isinstance(config.get(n), int)),
         "width": config.get("d_model") if isinstance(config.get("d_model"), int) else None,
         "is_measured": is_measured,
         "metrics": metrics,
-        "means": table(("per frame", "mAP", "mcAP"), means),
-        "events": _events(metrics.get("events") or {}) if is_measured else "",
-        "classes": _classes(document) if is_measured else "",
-        "testing": [i for i, subset in videos.items() if subset == "testing"],
-        "variants": table(
-            ("model, on the same videos", "mAP", ""),
-            [
-                (escaped(m["model"]), _number(m["mAP"]), "this file" if m["model"] == document.get("taken") else "")
-                for m in tried
-            ],
-        ),
+        # Without measurements these entries are not read: those of older files differ.
+        **(_measurements(document) if is_measured else {}),
         "thresholds": table(
             ("class", "starts at", "ends below"),
             [
@@ -109,79 +102,49 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _names(video_ids: Sequence[str]) -> str:
-    """Return the names of the files of videos, without their folders."""
-    more = f" and {len(video_ids) - MAX_VIDEOS} more" if len(video_ids) > MAX_VIDEOS else ""
-    return ", ".join(code(video_id.rpartition("/")[2]) for video_id in video_ids[:MAX_VIDEOS]) + more
-
-
-def _training_tables(document: Mapping[str, Any], clock: Clock) -> tuple[str, str]:
-    """Return the tables of videos by subset, and of labelled actions by class, as far as they are recorded."""
-    subsets = (document.get("data") or {}).get("subsets") or {}
-    stored = document["checkpoint"]["extra"].get("data") or {}
-    if not subsets and {"videos", "chunks"} <= stored.keys():
-        subsets = {"training": {"videos": stored["videos"], "seconds": clock.length(stored["chunks"])}}
-    names = sorted(subsets, key=lambda name: SUBSETS.index(name) if name in SUBSETS else len(SUBSETS))
-    rows = []
-    for name in names:
-        one = subsets[name]
-        n_labels = str(sum(one["labels"].values())) if "labels" in one else ""
-        rows.append((code(name), str(one["videos"]), f"{one['seconds'] / 60:.1f}", n_labels))
-    counted = [name for name in names if "labels" in subsets[name]]
-    by_class = [
-        (escaped(label), *(str(subsets[name]["labels"].get(label, 0)) for name in counted))
-        for label in actions_of(document)
-        if counted
-    ]
-    heads = ("videos", "number", "minutes", "labelled actions")
-    return table(heads, rows), table(("labelled actions", *map(code, counted)), by_class)
-
-
-def _input_of(part: NetworkRecipe, recipe: Recipe) -> str:
-    """Return a phrase for the input of a network, in pixels."""
-    if part.size:
-        share = f"the middle of the frame, {100 / part.margin:.0f} % of each side,"
-        seen = "the whole frame" if part.margin == 1 else share
-        return f"{seen} at {part.size[1]} × {part.size[0]} pixels; less of a frame of another shape"
-    crops = "the middle" if part.crops == 1 else f"{part.crops} crops"
-    return f"{crops} at {recipe.crop} × {recipe.crop} pixels, from frames with a shorter side of {recipe.short_side}"
-
-
-def _events(events: Mapping[str, Any]) -> str:
-    """Return sentences on the detections of all classes together."""
-    together = events.get("together")
-    if not isinstance(together, Mapping):
-        return ""
-    hours, n_false = events["hours"], together["false_alarms"]
-    rate = f": {_rate(n_false, hours)}" if intervals.rate_interval(n_false, hours) else ""
-    sentences = [
-        f"Of {together['labels']} labelled actions {together['found']} were found, with {n_false} false alarms in "
-        f"{length_text(hours)} of video{rate} an hour."
-    ]
-    f1, delay = together["iou"]["0.3"]["f1"], together.get("delay") or {}
-    if f1 is not None:
-        sentences.append(f"F1 is {f1:.2f}{_interval((together.get('interval') or {}).get('f1'), 2)}.")
-    if delay.get("p50") is not None:
-        sentences.append(f"Half of the found actions were reported within {delay['p50']:.1f} s of their start.")
-    return " ".join(sentences)
-
-
-def _classes(document: Mapping[str, Any]) -> str:
+def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables and sentences of a measured model, by their names in the template."""
     metrics = document["metrics"]
+    means: list[tuple[str, ...]] = []
+    for name, label in SYSTEMS.items():
+        if isinstance(scores := metrics.get(name), Mapping):
+            edges = (metrics.get("interval") or {}) if name == "lstr" else {}
+            means.append((label, *(_number(scores.get(mean)) + _interval(edges.get(mean)) for mean in ("mAP", "mcAP"))))
     events = metrics.get("events") or {}
+    sentences, together = [], events.get("together")
+    if isinstance(together, Mapping):
+        hours, n_false = events["hours"], together["false_alarms"]
+        rate = f": {_rate(n_false, hours)}" if intervals.rate_interval(n_false, hours) else ""
+        sentences.append(
+            f"Of {together['labels']} labelled actions {together['found']} were found, with {n_false} false alarms in "
+            f"{length_text(hours)} of video{rate} an hour."
+        )
+        if (f1 := together["iou"]["0.3"]["f1"]) is not None:
+            sentences.append(f"F1 is {f1:.2f}{_interval((together.get('interval') or {}).get('f1'), 2)}.")
+        if (delay := (together.get("delay") or {}).get("p50")) is not None:
+            sentences.append(f"Half of the found actions were reported within {delay:.1f} s of their start.")
     found, scored = events.get("per_class") or {}, metrics["lstr"].get("per_class") or {}
     rows = []
     for label in (label for label in document["classes"] if label in scored or label in found):
         counts = found.get(label) or {}
         caught = f"{counts['found']} of {counts['labels']}" if counts.get("labels") else ""
-        f1 = _number(((counts.get("iou") or {}).get("0.3") or {}).get("f1"), 2)
-        f1 += _interval((counts.get("interval") or {}).get("f1"), 2)
+        accuracy = _number(((counts.get("iou") or {}).get("0.3") or {}).get("f1"), 2)
+        accuracy += _interval((counts.get("interval") or {}).get("f1"), 2)
         rate = _rate(counts["false_alarms"], events["hours"]) if counts and events.get("hours") else ""
         average = _number((scored.get(label) or {}).get("AP"))
-        rows.append((escaped(label), average, caught, f1, str(counts.get("false_alarms", "")), rate))
+        rows.append((escaped(label), average, caught, accuracy, str(counts.get("false_alarms", "")), rate))
     heads = ("class", "AP", "found", "F1", "false alarms", "an hour")
     width = len(heads) if found else 2
-    return table(heads[:width], [row[:width] for row in rows])
+    variants, taken = [], document.get("taken")
+    for one in sorted(document.get("tried") or (), key=lambda one: -one["mAP"]):
+        variants.append((escaped(one["model"]), _number(one["mAP"]), "this file" if one["model"] == taken else ""))
+    return {
+        "means": table(("per frame", "mAP", "mcAP"), means),
+        "events": " ".join(sentences),
+        "classes": table(heads[:width], [row[:width] for row in rows]),
+        "testing": [i for i, subset in (document.get("videos") or {}).items() if subset == "testing"],
+        "variants": table(("model, on the same videos", "mAP", ""), variants),
+    }
 
 
 def _rate(count: int, hours: float) -> str:

@@ -116,13 +116,11 @@ def export(
     sources = WeightSources(graphs={stream: partial(graphs.__getitem__, stream) for stream in recipe.streams})
     networks: dict[str, Any] = dict.fromkeys(recipe.streams)
     converted = TwoStream(networks, exact.recipe, "cpu", sources, RunOptions(AUTO))
-    theirs, ours = yield from _features_of_both(videos, n_chunks, exact, converted)
-    lengths = np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours, axis=1)
-    cosine = float(((theirs * ours).sum(1) / np.maximum(lengths, 1e-12)).min())
     # Values of int8 networks between two steps may round differently, so both score torch's features.
     whole = precision != INT8
     runner = open_step(step, graphs[STEP])
-    first, later, n_steps = yield from _differences(loaded.model, runner, theirs, ours if whole else theirs)
+    alike = yield from _compare(videos, n_chunks, exact, converted, loaded.model, runner, whole)
+    first, later, cosine = alike["scores"], alike["later_scores"], alike["cosine"]
     fault = ""
     if not max(first, later) <= TOLERANCE:  # also for NaN
         fault = f"their scores differ by {max(first, later):.2g}, more than {TOLERANCE:g}"
@@ -138,15 +136,7 @@ def export(
         "runs_on": PACKAGES[1],
         "opset": OPSET,
         "precision": {"step": "float32", "networks": exact.job(exact.recipe.streams[0]).exact_precision},
-        "alike": {
-            "chunks": len(theirs),
-            "scores": first,
-            "steps": n_steps,
-            "later_scores": later,
-            "cosine": round(cosine, 6),
-            "whole": whole,
-            "tolerance": TOLERANCE,
-        },
+        "alike": {**alike, "cosine": round(cosine, 6), "whole": whole, "tolerance": TOLERANCE},
         "made_from": sha256_of(model.path),
         "made_by": {"lstr": __version__, **{name: version(name) for name in ("torch", *PACKAGES)}},
     }
@@ -155,38 +145,40 @@ def export(
     yield Finished(change_model(model, output, {"networks": entries, "exported": about}, files))
 
 
-def _features_of_both(
-    videos: Sequence[str | Path], n_chunks: int, exact: TwoStream, converted: TwoStream
-) -> Generator[Progress, None, list[Features]]:
-    """Return the features (n, D) of the first chunks of the videos, by torch and by graphs."""
-    recipe = exact.recipe
+def _compare(
+    videos: Sequence[str | Path],
+    n_chunks: int,
+    exact: TwoStream,
+    converted: TwoStream,
+    model: Model,
+    step: ExportedStep,
+    whole: bool,
+) -> Generator[Progress, None, dict[str, Any]]:
+    """Return how far the first chunks of the videos and steps after them differ between torch and graphs.
+
+    `model` scores the features by torch, `step` those by graphs if `whole`. The entries `scores` and `later_scores` are
+    the largest differences in probability, `cosine` is the lowest. Each of several streams has other chunks.
+    """
     with ExitStack() as stack:
         if not videos:
             yield Progress("drawing", 0, 1)
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="lstr-export-")))
             videos = [render_scenes(folder, DRAWN).parent / "videos"]
         stack.enter_context(torch_threads(1))
-        workers = stack.enter_context(flow_workers(recipe.algorithm))
+        workers = stack.enter_context(flow_workers(exact.recipe.algorithm))
         chunks: list[Chunk] = []
         for path in find_videos(videos).values():
-            chunks += islice(open_chunks(path, recipe.long_side)[2], n_chunks - len(chunks))
-        features = []
+            chunks += islice(open_chunks(path, exact.recipe.long_side)[2], n_chunks - len(chunks))
+        features: list[Features] = []  # (n, D) of both
         for name, twostream in (("features by torch", exact), ("features by graphs", converted)):
             rows = []
             for row in twostream.rows(iter(chunks), workers):
                 rows.append(np.concatenate([part for part in (row.rgb, row.flow) if part is not None]))
                 yield Progress(name, len(rows), len(chunks))
             features.append(np.stack(rows))
-        return features
-
-
-def _differences(
-    model: Model, step: ExportedStep, theirs: Features, ours: Features
-) -> Generator[Progress, None, tuple[float, float, int]]:
-    """Return the largest differences in probability on features (n, D) and after them, and the number of steps.
-
-    `theirs` are scored by torch, `ours` by the graph. Each of several streams has other chunks.
-    """
+    theirs, ours = features
+    lengths = np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours, axis=1)
+    cosine = float(((theirs * ours).sum(1) / np.maximum(lengths, 1e-12)).min())
     B, config, n = step.description.streams, model.config, len(theirs)
     total = n + config.work_length + config.context + (config.long_length if config.n_long else 0) + STEPS_AFTER_MEMORY
     rng = np.random.default_rng(0)
@@ -194,17 +186,18 @@ def _differences(
     worst = [0.0, 0.0]
     for k in range(total):
         if k < n:
-            rows = [np.stack([features[(k + stream) % n] for stream in range(B)]) for features in (theirs, ours)]
+            both = theirs, ours if whole else theirs
+            pair = [np.stack([values[(k + stream) % n] for stream in range(B)]) for values in both]
         else:
             # Features like those of chunks: each is between two of them.
-            first, second = theirs[rng.integers(n, size=(2, B))]
+            before, after = theirs[rng.integers(n, size=(2, B))]
             share = rng.random((B, 1), dtype=np.float32)
-            rows = [(share * first + (1 - share) * second).astype(np.float32)] * 2
-        pairs = [(row[:, : config.rgb_dim], row[:, config.rgb_dim :]) for row in rows]
-        expected = streaming.step_streams(model, torch_state, range(B), *pairs[0]).numpy()
-        difference = float(np.abs(exported.step_streams(step, state, range(B), *pairs[1]) - expected).max())
+            pair = [(share * before + (1 - share) * after).astype(np.float32)] * 2
+        inputs = [(values[:, : config.rgb_dim], values[:, config.rgb_dim :]) for values in pair]
+        expected = streaming.step_streams(model, torch_state, range(B), *inputs[0]).numpy()
+        difference = float(np.abs(exported.step_streams(step, state, range(B), *inputs[1]) - expected).max())
         if not difference <= worst[k >= n]:  # also for NaN
             worst[k >= n] = difference
         if k % STEPS_PER_PROGRESS == 0 or k == total - 1:
             yield Progress("steps side by side", k + 1, total)
-    return worst[0], worst[1], total
+    return {"chunks": n, "scores": worst[0], "steps": total, "later_scores": worst[1], "cosine": cosine}

@@ -143,7 +143,11 @@ class ModelFile:
 
     def content(self) -> dict[str, Any]:
         """Return the content of its checkpoint as a file. Raises CheckpointError, also for an exported file."""
-        self._check_has_tensors()
+        if self.exported is not None:
+            raise CheckpointError(
+                f"{self.path} was exported: its graphs cannot be inspected or trained.",
+                "use the model file that it was exported from.",
+            )
         about = self.about["checkpoint"]
         own: dict[str, Any] = {}
         calibration: dict[str, dict[str, Any]] = {}
@@ -165,13 +169,6 @@ class ModelFile:
         texts = {name: json.dumps(value) for name, value in parts.items()}
         return {"format": FORMAT, **texts, CALIBRATION: calibration, OF_MODEL: own}
 
-    def _check_has_tensors(self) -> None:
-        if self.exported is not None:
-            raise CheckpointError(
-                f"{self.path} was exported: its graphs cannot be inspected or trained.",
-                "use the model file that it was exported from.",
-            )
-
     def network_sources(self) -> WeightSources:
         """Return the sources of the networks' weights: this file, or the home folder for published ones.
 
@@ -181,11 +178,7 @@ class ModelFile:
         return WeightSources(files, self.content()[CALIBRATION], self.recipe.calibrated_on)
 
     def source(self, stream: str) -> str | None:
-        """Return where the weights of one stream's network come from; None for random weights, drawn from a seed.
-
-        Raises CheckpointError for an exported file.
-        """
-        self._check_has_tensors()
+        """Return where the weights of one stream's network come from; None for random weights, drawn from a seed."""
         if self.has_inside(stream):
             return str(self.path)
         if self.networks.get(stream) == "published":
@@ -209,11 +202,6 @@ def published_file(part: NetworkRecipe, stream: str) -> PublishedFile | None:
 def is_model(path: str | Path) -> bool:
     """Return whether a path is a model file, by its content."""
     return is_archive(path)
-
-
-def is_demo(about: Mapping[str, Any]) -> bool:
-    """Return whether a model.json states that its model is only for show."""
-    return about.get("demo") is True
 
 
 def is_meant_as_model(path: str | Path) -> bool:
@@ -263,28 +251,20 @@ def open_model(path: str | Path) -> ModelFile:
 
 
 def open_checkpoint(
-    path: str | Path, overrides: Mapping[str, str] | None = None, device: str | None = None
+    path: str | Path, overrides: Mapping[str, Any] | None = None, device: str | None = "cpu"
 ) -> Checkpoint:
-    """Load a checkpoint or the checkpoint of a model file, with its model on `device` (None: the GPU if there is one).
+    """Load a checkpoint of ours or of the published code, or a model file's; see `lstr.checkpoint.load`.
 
-    Raises CheckpointError and DeviceError.
+    Its model is on `device`, by None on the GPU if there is one. Raises CheckpointError and DeviceError.
     """
     place = choose_device(device)
-    loaded = load(path, overrides)
-    loaded.model.to(place)
-    return loaded
-
-
-def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
-    """Return a checkpoint of ours or of the published code, or a model file's; its model is on the CPU.
-
-    See `lstr.checkpoint.load`.
-    """
     if is_meant_as_model(path):
-        return open_model(path).checkpoint(overrides=overrides)
+        return open_model(path).checkpoint(place, overrides)
     from lstr import checkpoint
 
-    return checkpoint.load(path, overrides)
+    loaded = checkpoint.load(path, overrides)
+    loaded.model.to(place)
+    return loaded
 
 
 def load_exported(model: ModelFile) -> Checkpoint:

@@ -1,12 +1,13 @@
 """Pack runs, or the average of several, and their networks into model files; change such files, and unpack them."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from lstr import __version__
 from lstr.average import Columns, average
@@ -39,7 +40,7 @@ from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import replacing, sweep, unwritable, write_bytes, write_tensors, write_text
 from lstr.files.content import read_text, write_json
 from lstr.files.home import home
-from lstr.loaded_checkpoint import CALIBRATION, Checkpoint
+from lstr.loaded_checkpoint import CALIBRATION
 from lstr.loaded_checkpoint import TENSORS as OF_MODEL
 from lstr.pipelines.model_files.card import card_of
 from lstr.pipelines.model_files.model_file import (
@@ -47,7 +48,7 @@ from lstr.pipelines.model_files.model_file import (
     SEPARATOR,
     ModelFile,
     is_model,
-    load,
+    open_checkpoint,
     open_model,
     published_file,
     refusals,
@@ -95,17 +96,31 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     networks: dict[str, dict[str, Any]] = {}
     seen = dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
     for stream, part in recipe.parts.items() if recipe else ():
-        assert recipe
-        origin = _origin(loaded, stream, recipe, sources.get(stream))
-        networks[stream] = {"from": origin, "network": part.network, "weights": part.weights}
         source = sources.get(stream)
-        if origin != "random" and source and (began := origin_of(network_file(source, stream))):
-            networks[stream]["origin"] = asdict(began)
-        if origin == "inside" and source:
-            card = read_card(network_file(source, stream))
+        is_published = published_file(part, stream) and (source is None or Path(source).parent == home())
+        origin = "random" if part.weights == "random" else "published" if is_published else "inside"
+        networks[stream] = {"from": origin, "network": part.network, "weights": part.weights}
+        if origin == "inside" and source is None:
+            raise WeightsError(
+                f"{checkpoint} does not record where the weights of its {stream} network ({part.weights}) are.",
+                "name the folder that `lstr finetune` wrote: --weights DIR.",
+            )
+        if origin == "random" or source is None:
+            continue
+        file = network_file(source, stream)
+        if origin == "inside":
+            found = build_network(stream, part, WeightSources({stream: source}))[1]
+            if found.sha256 != part.sha256:
+                raise RecipeError(
+                    f"The {stream} network in {source} is {found.weights} {found.sha256}; the features of {checkpoint} "
+                    f"were made with {part.weights} {part.sha256}.",
+                    "name the folder of these weights: --weights DIR.",
+                )
+            card = read_card(file)
             seen |= card.seen if card else {}
-            note = card.to_json() if card else None
-            parts[f"{stream}{TENSORS}"] = read_state_dict(network_file(source, stream)), note
+            parts[f"{stream}{TENSORS}"] = read_state_dict(file), card.to_json() if card else None
+        if began := origin_of(file):
+            networks[stream]["origin"] = asdict(began)
     # Without date, command and paths, so that equal runs give equal files
     extra = {name: value for name, value in loaded.extra.items() if name not in ("networks", "thresholds")}
     for part_name, names in (("made_by", ("command", "date", "git")), ("data", ("features",))):
@@ -122,11 +137,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
         "thresholds": loaded.extra.get("thresholds") or {},
         "networks": networks,
         "seen": seen | dict(about.get("seen") or {}),
-        "checkpoint": {
-            "metrics": loaded.metrics,
-            "extra": extra,
-            "versions": loaded.versions,
-        },
+        "checkpoint": {"metrics": loaded.metrics, "extra": extra, "versions": loaded.versions},
     }
     return _write(path, document, parts)
 
@@ -137,7 +148,7 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
     Its features are those that any member takes. It keeps thresholds if all members have the same. Raises
     CheckpointError if classes differ, RecipeError if recipes do.
     """
-    members = [load(source) for source in sources]
+    members = [open_checkpoint(source) for source in sources]
     first = members[0]
     for member in members:
         if member.classes != first.classes:
@@ -226,8 +237,9 @@ def free_path(path: str | Path, model: Path | None = None) -> Path:
 
 
 def _write(path: Path, document: Mapping[str, Any], parts: Mapping[str, Part]) -> ModelFile:
-    document = _plain(document)
     with refusals(path):  # metrics of other programs may be anything
+        # as JSON has it: numbers that are not finite are null
+        document = json.loads(msgspec.json.encode(document, enc_hook=lambda value: value.item()))
         card = card_of(document, path.name)
     sweep(path.parent, file_name=path.name)
     with replacing(path) as temporary:
@@ -252,38 +264,6 @@ def change_model(
             parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
     document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
     return _write(free_path(output), {**document, **entries}, parts)
-
-
-def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None) -> str:
-    """Return where a stream's network will come from. Raises WeightsError if its weights are missing."""
-    part = recipe.parts[stream]
-    if part.weights == "random":
-        return "random"
-    if published_file(part, stream) and (source is None or Path(source).parent == home()):
-        return "published"
-    if source is None:
-        raise WeightsError(
-            f"{loaded.path} does not record where the weights of its {stream} network ({part.weights}) are.",
-            "name the folder that `lstr finetune` wrote: --weights DIR.",
-        )
-    found = build_network(stream, part, WeightSources({stream: source}))[1]
-    if found.sha256 != part.sha256:
-        raise RecipeError(
-            f"The {stream} network in {source} is {found.weights} {found.sha256}; the features of {loaded.path} were "
-            f"made with {part.weights} {part.sha256}.",
-            "name the folder of these weights: --weights DIR.",
-        )
-    return "inside"
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; numbers that are not finite are null."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def checkpoint_of(run: Path) -> Path:
