@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -50,7 +50,6 @@ class AverageConfig(WindowConfig, frozen=True):
     kind: str = "average"
     # Each a `Member`, or its JSON object.
     members: tuple[Any, ...] = ()
-    mean: Literal["geometric"] = "geometric"
 
     def __post_init__(self) -> None:
         members: list[Member] = []

@@ -61,26 +61,20 @@ class CMeRT(Foresight):
         return self.staged([decoded] + [refined] * self.config.refine_times, [generated], slot=0, first=0)
 
     def learned(self, n_windows: int = 1) -> Tensors:
-        stacks = (*self.enc_modules, self.gen_layer)
-        queries = (*self.enc_queries, self.gen_query)
-        names = ("stage1", "stage2", "future")
+        stacks = {"stage1": self.enc_modules[0], "stage2": self.enc_modules[1], "future": self.gen_layer}
         made = {}
-        for name, stack, query in zip(names, stacks, queries, strict=True):
+        for (name, stack), query in zip(stacks.items(), (*self.enc_queries, self.gen_query), strict=True):
             tokens, layer = query.weight.expand(n_windows, -1, -1), stack.layers[0]
             made[name] = layer.after_self(tokens, layer.self_attn(tokens, tokens))
         return made
 
     def remembered(self) -> dict[str, tuple[int, ...]]:
-        """Return keys and values of the memory for each decoder layer, and of the future too for the refinement."""
-        config = self.config
-        lengths = {str(i): config.n1 for i in range(config.l_dec)}
-        lengths |= {refinement(i): config.n1 + config.n_generated for i in range(config.refine_times)}
-        head = config.d_model // config.n_heads
-        return {
-            f"{what}.{name}": (config.n_heads, length, head)
-            for name, length in lengths.items()
-            for what in ("keys", "values")
-        }
+        """Return keys and values of the memory for each decoder layer, then for each refinement of the future too."""
+        config, shapes = self.config, dict[str, tuple[int, ...]]()
+        for i in range(config.l_dec + config.refine_times):
+            length = config.n1 if i < config.l_dec else config.n1 + config.n_generated
+            shapes[f"keys.{i}"] = shapes[f"values.{i}"] = config.n_heads, length, config.d_model // config.n_heads
+        return shapes
 
     def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Mask, together: bool = False) -> Tensors:
         """See `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
@@ -93,12 +87,10 @@ class CMeRT(Foresight):
         tokens = stack.norm(layer.feed_forward(learned["stage1"], attended))  # (B, n0, d_model)
         memory = _answer(self.enc_modules[1], learned["stage2"], tokens)  # (B, n1, d_model)
         future = _answer(self.gen_layer, learned["future"], memory)  # (B, n_generated, d_model)
-        kept = {"future": future}
-        looks = [(str(i), layer, memory) for i, layer in enumerate(self.dec_modules.layers)]
-        both = torch.cat([memory, future], dim=1)
-        looks += [(refinement(i), stack.layers[0], both) for i, stack in enumerate(self.work_fusions)]
-        for name, layer, tokens in looks:
-            kept[f"keys.{name}"], kept[f"values.{name}"] = layer.multihead_attn.keys_values(tokens)
+        kept, both = {"future": future}, torch.cat([memory, future], dim=1)
+        for i, layer in enumerate((*self.dec_modules.layers, *(stack.layers[0] for stack in self.work_fusions))):
+            seen = memory if i < self.config.l_dec else both
+            kept[f"keys.{i}"], kept[f"values.{i}"] = layer.multihead_attn.keys_values(seen)
         return kept
 
     def decide(self, learned: Tensors, work: Tensor, present: Mask, past: Tensors, whole: bool = False) -> Tensor:
@@ -116,27 +108,20 @@ class CMeRT(Foresight):
         mask, entered = mask | (coming[:, None] & coming), x  # the tokens to come all see each other
         for i, layer in enumerate(self.dec_modules.layers):
             x = layer.after_self(x, layer.self_attn(x, x, mask))
-            x = _look(layer, x, entered, past, str(i), mask)
-        first = self.dec_modules.norm(x)[:, K:]  # (B, W + A, d_model)
-        mask = mask[..., K:, K:]
-        stages = [first]
-        for i, stack in enumerate(self.work_fusions):
+            x = _look(layer, x, entered, past, i, mask)
+        stages, mask = [self.dec_modules.norm(x)[:, K:]], mask[..., K:, K:]  # (B, W + A, d_model)
+        for i, stack in enumerate(self.work_fusions, self.config.l_dec):
             x, layer = stages[-1], stack.layers[0]
             asking, seen = x, mask
-            if i + 1 == len(self.work_fusions) and not whole:
+            if stack is self.work_fusions[-1] and not whole:
                 asking = newest(x, present, W)  # (B, 1 + A, d_model)
                 seen = newest(mask.expand(len(x), 1, -1, -1).transpose(1, 2), present, W).transpose(1, 2)
             attention = layer.self_attn
             attended = attention.attend(attention.queries(asking), *attention.keys_values(x), seen)
-            stages.append(stack.norm(_look(layer, layer.after_self(asking, attended), x, past, refinement(i), seen)))
+            stages.append(stack.norm(_look(layer, layer.after_self(asking, attended), x, past, i, seen)))
         if not whole:
             return self.classifier(stages[-1])
         return self.classifier(torch.cat([*stages, self.stretched(past["future"])], dim=1))
-
-
-def refinement(i: int) -> str:
-    """Return the name of the keys and values that a refinement sees."""
-    return f"refine.{i}" if i else "refine"
 
 
 def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:
@@ -150,12 +135,11 @@ def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:
     return stack.norm(x)
 
 
-def _look(layer: DecoderLayer, x: Tensor, tokens: Tensor, past: Tensors, name: str, mask: Tensor) -> Tensor:
-    """Return the rest of a layer for x (B, n, D) after its self-attention: it sees past, and tokens under a mask."""
-    cross = layer.multihead_attn
-    kept = past[f"keys.{name}"], past[f"values.{name}"]
-    keys, values = (torch.cat(pair, dim=2) for pair in zip(kept, cross.keys_values(tokens), strict=True))
-    allowed = nn.functional.pad(mask, (kept[0].shape[2], 0), value=True)
+def _look(layer: DecoderLayer, x: Tensor, tokens: Tensor, past: Tensors, i: int, mask: Tensor) -> Tensor:
+    """Return the rest of layer i for x (B, n, D) after its self-attention: it sees past, and tokens under a mask."""
+    cross, before = layer.multihead_attn, (past[f"keys.{i}"], past[f"values.{i}"])
+    keys, values = (torch.cat(pair, dim=2) for pair in zip(before, cross.keys_values(tokens), strict=True))
+    allowed = nn.functional.pad(mask, (before[0].shape[2], 0), value=True)
     return layer.feed_forward(x, cross.attend(cross.queries(x), keys, values, allowed))
 
 

@@ -55,16 +55,14 @@ def attend_to_best_of(
     scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-1, -2)  # (..., n_heads, N, M)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
-    M = keys.shape[-2]
-    none = torch.zeros_like(scores, dtype=torch.bool)
-    if counted is None:
-        best = scores.topk(max(1, 3 * M // 4), dim=-1).indices
-        kept = none.scatter(-1, best, torch.ones_like(best, dtype=torch.bool))
-    else:
+    if counted is not None:
         scores = scores.masked_fill(~counted[:, None, None, :], -torch.inf)
-        best = scores.topk(max(1, 3 * M // 4), dim=-1).indices
+    best = scores.topk(max(1, 3 * keys.shape[-2] // 4), dim=-1).indices
+    among = torch.ones_like(best, dtype=torch.bool)
+    if counted is not None:
         share = (3 * counted.sum(dim=-1) // 4).clamp(min=1)[:, None, None, None]  # (B, 1, 1, 1)
-        kept = none.scatter(-1, best, (torch.arange(best.shape[-1], device=best.device) < share).expand_as(best))
+        among = (torch.arange(best.shape[-1], device=best.device) < share).expand_as(best)
+    kept = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, among)
     weights = scores.masked_fill(~kept, -torch.inf).softmax(dim=-1)
     if attention.training and attention.dropout:
         weights = F.dropout(weights, attention.dropout)
@@ -130,8 +128,8 @@ class MAT(Foresight):
         super().__init__(
             config, n_classes, layer, BestEncoderLayer(*shape), fusions=config.refinements, l_stage1=config.l_stage1
         )
-        again = range(config.refinements - 1)
-        self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in again)
+        n = config.refinements - 1
+        self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in range(n))
 
     scoring_rule = ScoringRule("MAT", "long videos", "ignored")
 
@@ -175,7 +173,7 @@ class MAT(Foresight):
 
     def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Mask, together: bool = False) -> Tensors:
         n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
-        grouped = torch.full((len(keys),), float(n_groups), device=keys.device) > 0
+        grouped = keys.new_full((len(keys),), n_groups > 0, dtype=torch.bool)
         if mask is not None:
             grouped = self.grouped(mask, together)
         places = torch.arange(n, device=keys.device)
@@ -202,10 +200,8 @@ class MAT(Foresight):
         if 1 < len(x) < len(keys):  # queries of each window, for each of its runs
             x = x.repeat_interleave(len(keys) // len(x), dim=0)
         seen = None if mask is None else mask[:, None, None, :]
-        n_layers = self.config.l_stage1
-        for i, (layer, own, theirs) in enumerate(
-            zip(stack.layers, keys.chunk(n_layers, -1), values.chunk(n_layers, -1), strict=True)
-        ):
+        parts = (tensor.chunk(self.config.l_stage1, dim=-1) for tensor in (keys, values))
+        for i, (layer, own, theirs) in enumerate(zip(stack.layers, *parts, strict=True)):
             if i:  # the first is learned
                 x = layer.after_self(x, attend_to_best(layer.self_attn, x, x))
             cross = layer.multihead_attn
