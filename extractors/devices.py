@@ -97,14 +97,6 @@ def videos_at_once(device: str) -> int:
     return READERS if device.startswith("cuda") else 1
 
 
-def keep_float32_exact() -> None:
-    """Turn off TF32, so that a GPU computes float32 as precisely as a CPU: by default cuDNN rounds products to TF32."""
-    import torch
-
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-
-
 def release_memory() -> None:
     """Release the unused GPU memory that torch caches, so that other processes can use it; no effect without a GPU."""
     torch = sys.modules.get("torch")
@@ -121,10 +113,7 @@ def extensions() -> set[str]:
 def about_processor() -> dict:
     """Return the name of the processor, and which of the instruction sets that speed up networks it has."""
     known = extensions()
-    return {
-        "processor": _facts().get("model name", ""),
-        "extensions": [name for name in NOTED if name in known],
-    }
+    return {"processor": _facts().get("model name", ""), "extensions": [name for name in NOTED if name in known]}
 
 
 def _facts() -> dict[str, str]:

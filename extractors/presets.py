@@ -116,12 +116,7 @@ def shape_of(sizes: Iterable[tuple[int, int]]) -> float | None:
 KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10))
 # Chosen by measurement, for the largest number of cameras: a cheap flow loses far more mAP than no flow.
 SMALLEST = Preset(
-    None,
-    StreamPreset("shufflenetv2", crops=2),
-    flow_algorithm="difference",
-    long_side=160,
-    short_side=64,
-    crop=64,
+    None, StreamPreset("shufflenetv2", crops=2), flow_algorithm="difference", long_side=160, short_side=64, crop=64
 )
 # Three grey frames as the channels of one image: motion in one pass of a small network that was pretrained on ImageNet.
 _WHOLE_FRAME = StreamPreset(LITE, IMAGENET, crops=2, size=(112, 149), margin=1.15, follows=True)

@@ -115,16 +115,10 @@ class Scratch:
         self.kernel = np.empty(_tvl1.workspace_size(w, h), np.uint8)
         # two buffers, because each scale is resized from the previous one
         self.flow = np.empty((2, 2 * h * w), np.float32)
-        self.pyramids: tuple[list[NDArray[np.float32]], ...] = (
-            [np.empty((h, w), np.float32)],
-            [np.empty((h, w), np.float32)],
-        )
-        for scales in self.pyramids:
-            while len(scales) < SCALES:
-                smaller = np.asarray(cv2.resize(scales[-1], None, None, STEP, STEP, cv2.INTER_LINEAR), np.float32)
-                if min(smaller.shape) < SMALLEST:
-                    break
-                scales.append(smaller)
+        sizes = [(h, w)]  # rounded as cv2.resize does
+        while len(sizes) < SCALES and round(min(sizes[-1]) * STEP) >= SMALLEST:
+            sizes.append((round(sizes[-1][0] * STEP), round(sizes[-1][1] * STEP)))
+        self.pyramids = [[np.empty(size, np.float32) for size in sizes] for _ in range(2)]
 
 
 _spare: list[Scratch] = []  # free for reuse; at most one per concurrent thread
@@ -221,29 +215,28 @@ def choose_backend(
         wanted = os.environ.get("LSTR_FLOW_BACKEND") or "auto"
         if wanted not in BACKENDS:
             raise FlowError(f"LSTR_FLOW_BACKEND is {wanted!r}.", f"set it to one of {', '.join(BACKENDS)}.")
+    if algorithm != "tvl1":
+        if wanted in ("native", "cuda"):
+            raise FlowError(f"No {wanted} kernel is available for {algorithm}.", "unset LSTR_FLOW_BACKEND.")
+        return "opencv"
     is_slow = not has_native() or (threads or default_workers()) < GPU_THREADS
-    if algorithm == "tvl1" and wanted == "auto" and is_slow and device.startswith("cuda") and has_gpu():
+    if wanted == "auto" and is_slow and device.startswith("cuda") and has_gpu():
         from lstr.extractors.flow import tvl1_gpu
 
         with suppress(FlowError):  # the GPU has no kernel that runs
             tvl1_gpu.open_solver(device)
             return "cuda"
-    if algorithm != "tvl1":
-        if wanted in ("native", "cuda"):
-            raise FlowError(f"No {wanted} kernel is available for {algorithm}.", "unset LSTR_FLOW_BACKEND.")
-        return "opencv"
-    if wanted == "cuda":
-        if not has_gpu():
-            raise FlowError("No GPU is available to compute flow.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`.")
-        return "cuda"
+    if wanted == "auto":
+        wanted = "native" if has_native() else "opencv"
+    if wanted == "cuda" and not has_gpu():
+        raise FlowError("No GPU is available to compute flow.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`.")
     if wanted == "native" and not has_native():
         raise FlowError(
             "The compiled TV-L1 kernel was not built here.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`."
         )
-    if wanted == "opencv" or not has_native():
+    if wanted == "opencv":
         check_optflow()
-        return "opencv"
-    return "native"
+    return wanted
 
 
 # Fields (2 · pairs, H, W), and the seconds of their computation.

@@ -43,8 +43,8 @@ class Input:
 
 
 FIVE_PIXELS = Input((128.0,) * 10, (32.0,) * 10)  # no motion becomes 0, motion by five pixels becomes 1
-# Training settings for networks with a tenth of the weights. They need more steps, at a quarter of the cost each. The
-# values were chosen on the first fold of UT-Interaction (benchmarks/finetuned.py).
+# Training settings from random weights, by stream, for networks with a tenth of the weights. They need more steps, at a
+# quarter of the cost each. The values were chosen on the first fold of UT-Interaction (benchmarks/finetuned.py).
 FEW_WEIGHTS = {
     "rgb": {"batch_size": 48, "lr": 2e-3, "epochs": 40},
     "flow": {"batch_size": 48, "lr": 2e-3, "epochs": 60},
@@ -71,10 +71,9 @@ class Network:
     # prefixes of tensor names in files that are trained here, with the published prefixes
     written_as: tuple[tuple[str, str], ...] = ()
     last_norm: str | None = None  # suffix of the name of the last batch norm of a residual block
-    # whether it has depthwise convolutions, which bfloat16 slows down on a CPU: 5.2 ms per image instead of 3.0 ms
+    # whether it has depthwise convolutions, which bfloat16 slows down on a CPU: 5.2 ms per image instead of 3.0 ms.
+    # `lstr finetune` trains such a network with FEW_WEIGHTS.
     depthwise: bool = False
-    # settings of `lstr finetune` from random weights that differ from the defaults, by stream
-    finetuning: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
     # Whether each batch norm that follows a convolution is fused into it. It is False for networks that have stored
     # features from before: these would change by rounding, and int8 features by whole steps.
     fuses: bool = True
@@ -145,7 +144,7 @@ def _build(name: str, channels: int, **options: Any) -> "nn.Module":
     return getattr(import_module("lstr.extractors.networks.backbones"), name)(in_channels=channels, **options)
 
 
-def _efficientnet_name(name: str) -> str:
+def efficientnet_name(name: str) -> str:
     """Return our name of a published tensor: _blocks.3._bn1.bias → blocks.3.depthwise.norm.bias."""
     if block := re.fullmatch(r"_blocks\.(\d+)\._(expand_conv|depthwise_conv|project_conv|bn\d)\.(\w+)", name):
         number, layer, tensor = block.groups()
@@ -196,7 +195,6 @@ MOBILE = [
         {"rgb": IMAGENET, "flow": FIVE_PIXELS},
         "BSD-3-Clause",
         depthwise=True,
-        finetuning=FEW_WEIGHTS,
         fuses=False,
         training_bytes=megabytes * 1e6,
         training_cost=0.25,
@@ -211,10 +209,9 @@ EFFICIENTNETS = [
         {"rgb": SIGNED, "flow": FIVE_PIXELS},
         "Apache-2.0",
         inflates=True,
-        rename=_efficientnet_name,
+        rename=efficientnet_name,
         classifier="_fc|cls_head",
         depthwise=True,
-        finetuning=FEW_WEIGHTS,
         training_bytes=megabytes * 1e6,
         training_cost=0.3 * share,
     )

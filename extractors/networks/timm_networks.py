@@ -13,15 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lstr.errors import RecipeError, first_line, install_hint
-from lstr.extractors.networks.network import (
-    FEW_WEIGHTS,
-    FIVE_PIXELS,
-    RESNET50,
-    SMALLEST,
-    TIMM,
-    Input,
-    Network,
-)
+from lstr.extractors.networks.network import FIVE_PIXELS, RESNET50, SMALLEST, TIMM, Input, Network
 
 SIDE = 64  # pixels of the image that a network without a fixed size is tried on
 BYTES = 12  # per weight during training: the weight, and AdamW's two averages
@@ -97,7 +89,6 @@ def timm_network(name: str) -> Network:
             inflates=True,
             classifier="|".join(("cls_head", *(head.replace(".", r"\.") for head in heads))),
             depthwise=max(groups, default=1) > 1,
-            finetuning=FEW_WEIGHTS if max(groups, default=1) > 1 else {},
             training_bytes=BYTES * weights,
             training_cost=RESNET50.training_cost * multiply_adds / RESNET50_MULTIPLY_ADDS,
         )

@@ -22,7 +22,6 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.overrides import TorchFunctionMode
 
 from lstr.errors import NetworkRuntimeError, RecipeError, first_line
-from lstr.extractors.devices import keep_float32_exact
 from lstr.extractors.networks.backbones import ConvNorm
 from lstr.extractors.networks.crops import View, centre_crop
 from lstr.extractors.networks.runtime import MIN_COSINE, USE_TORCH, NetworkJob, RunningNetwork
@@ -73,6 +72,11 @@ class _Calls(TorchFunctionMode):
                     self.calls[name] += 1
         return made
 
+    def exclusive_pairs(self) -> list[tuple[str, str]]:
+        """Return (convolution, batch norm) names if only that batch norm uses its output, and both are called once."""
+        found = [(self.makers[key], norm) for key, norm in self.pairs if key in self.makers and self.users[key] == 1]
+        return [pair for pair in found if all(self.calls[name] == 1 for name in pair)]
+
 
 def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = True) -> nn.Module:
     """Return a copy of a backbone for inference on a device: float32 or bf16, channels-last.
@@ -90,7 +94,16 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
                 activations = [*child][2:]
                 setattr(parent, name, nn.Sequential(conv, *activations) if activations else conv)
     if everywhere and any(isinstance(module, nn.BatchNorm2d) for module in fused.modules()):
-        for first, second in _pairs(fused):
+        stem = next(module for module in fused.modules() if isinstance(module, nn.Conv2d))
+        pairs: list[tuple[str, str]] = []  # stays empty if no image size fits
+        for side in SIDES:
+            image = stem.weight.new_zeros(1, stem.in_channels, side, side)  # outside the mode, which records every call
+            with contextlib.suppress(Exception):  # a network may not accept this side; the next one is tried
+                with torch.no_grad(), _Calls(fused) as seen:
+                    fused(image)
+                pairs = seen.exclusive_pairs()
+                break
+        for first, second in pairs:
             norm = cast(nn.BatchNorm2d, fused.get_submodule(second))
             # timm's batch norms also apply an activation; a batch norm with unknown parts is not fused
             parts = [part for name in ("drop", "act") if isinstance(part := getattr(norm, name, None), nn.Module)]
@@ -100,21 +113,6 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
     # channels-last, because oneDNN and cuDNN convolve such images without reordering them
     fused.to(device=device, dtype=DTYPES[precision]).to(memory_format=torch.channels_last)
     return fused.requires_grad_(False)
-
-
-def _pairs(network: nn.Module) -> list[tuple[str, str]]:
-    """Return (convolution, batch norm) names if only that batch norm uses its output; empty if no image size fits."""
-    first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
-    for side in SIDES:
-        image = first.weight.new_zeros(1, first.in_channels, side, side)  # outside the mode, which records every call
-        with contextlib.suppress(Exception):  # a network may not accept this side; the next one is tried
-            with torch.no_grad(), _Calls(network) as seen:
-                network(image)
-            found = [
-                (seen.makers[key], norm) for key, norm in seen.pairs if key in seen.makers and seen.users[key] == 1
-            ]
-            return [pair for pair in found if all(seen.calls[name] == 1 for name in pair)]
-    return []
 
 
 OUTSIDE = 10_000  # one in this number of values may be outside the range, on each side
@@ -323,7 +321,8 @@ class TorchNetwork(RunningNetwork):
         from lstr.extractors.lanes import open_lane
 
         if job.device != "cpu" and job.precision == "float32":
-            keep_float32_exact()
+            # so that a GPU computes it as precisely as a CPU: by default cuDNN rounds products to TF32
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         self.pooled = PooledNetwork(job)  # created before the lane, which waits for the weights' stream
         self.lane, self.shape = open_lane(job.device), job.shape
         self.makes_crops = self.lane.captures

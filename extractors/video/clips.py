@@ -231,7 +231,7 @@ class ClipFile:
     def __init__(self, path: Path, first: Packet):
         assert first.is_key
         coding = first.coding.declared(first.data)
-        self.coding = first.coding
+        self.coding, self.codec = first.coding, coding.codec
         self.size = 0  # bytes of packets
         self.newest = first.number - 1  # number of the latest packet, written or skipped
         self.origin = self.end = first.pts  # on the ring's clock
@@ -244,16 +244,11 @@ class ClipFile:
                 if coding.codec in TAGS:
                     self._stream.codec_context.codec_tag = TAGS[coding.codec]
             else:
-                self._encoder = _Encoder(self._container, coding)
+                self._encoder, self.codec = _Encoder(self._container, coding), "h264"
         except BaseException:
             self.abandon()
             raise
         self._frame_size = coding.size
-
-    @property
-    def codec(self) -> str:
-        """FFmpeg's name of the codec in the file."""
-        return "h264" if self._encoder else self.coding.codec
 
     @property
     def frame_size(self) -> tuple[int, int]:

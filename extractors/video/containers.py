@@ -93,8 +93,7 @@ def open_container(
         return av.open(opened, "r", demuxer, options=limited, metadata_errors="ignore", timeout=timeout)
     except av.error.ArgumentError as error:  # FFmpeg raises it for formats and protocols that are not allowed
         raise VideoError(
-            f"{shown(source)} is not a video: it is another kind of file, or a list of files.",
-            "name the video itself.",
+            f"{shown(source)} is not a video: it is another kind of file, or a list of files.", "name the video itself."
         ) from error
 
 

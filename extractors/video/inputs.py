@@ -180,10 +180,7 @@ def is_video_name(path: PurePath, suffixes: Collection[str]) -> bool:
 
 
 def find_sources(
-    names: Iterable[str],
-    suffixes: Collection[str] = VIDEO_SUFFIXES,
-    root: str | None = None,
-    tell: Tell | None = None,
+    names: Iterable[str], suffixes: Collection[str] = VIDEO_SUFFIXES, root: str | None = None, tell: Tell | None = None
 ) -> dict[str, Place]:
     """Find local videos like `find_videos`, and videos at URLs of files, folders and patterns, by id.
 

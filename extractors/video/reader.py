@@ -23,15 +23,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import StalledError, VideoError, first_line
 from lstr.extractors.stages import PROBE
-from lstr.extractors.video.containers import (
-    FASTSTART,
-    Pipe,
-    Source,
-    best_video,
-    copy_whole,
-    look,
-    open_container,
-)
+from lstr.extractors.video.containers import FASTSTART, Pipe, Source, best_video, copy_whole, look, open_container
 from lstr.extractors.video.frames import (
     CHUNK,
     CHUNK_SECONDS,

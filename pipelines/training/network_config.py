@@ -10,7 +10,7 @@ from msgspec import Meta
 from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.networks.crops import View
-from lstr.extractors.networks.network import RESNET50, SMALLEST, Network, find_network
+from lstr.extractors.networks.network import FEW_WEIGHTS, RESNET50, SMALLEST, Network, find_network
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.features.recipes import choose_recipe
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
@@ -209,7 +209,7 @@ def defaults(stream: str, dataset: str | None, network: Network = RESNET50) -> F
             return PICTURES.replace(epochs=0)
         # what has a sign has a middle: to flow another brightness would be a moving camera
         return PICTURES.replace(brightness=0.0) if stream in ("flow", "difference") else PICTURES
-    own: Mapping[str, Any] = network.finetuning.get(stream, {})
+    own: Mapping[str, Any] = FEW_WEIGHTS.get(stream, {}) if network.depthwise else {}
     return PUBLISHED if dataset else RANDOM[stream].replace(**own)
 
 
