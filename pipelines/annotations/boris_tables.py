@@ -153,11 +153,21 @@ def _header(table: Rows) -> tuple[int, dict[str, int], dict[str, list[str]]] | N
     """Return the line number of the header, its columns, and the values above it by name; None for other tables."""
     above: dict[str, list[str]] = {}
     for line, cells in islice(table, MAX_ABOVE):
-        own = _own_columns([cell.strip() for cell in cells])
-        header = {name: at for at, name in reversed(list(enumerate(own)))}
+        names = [cell.strip() for cell in cells]
+        subject = names.index("Subject") if "Subject" in names else 0
+        rates = [at for at, name in enumerate(names[:subject]) if name.startswith("FPS")]
+        if rates and "Behavior" in names:
+            # independent variables are between the frame rate and the subject; one may start with FPS too
+            variables = names[rates[0] + 1 : subject]
+            names[rates[0] + 1 : subject] = [""] * len(variables)
+            # BORIS builds the header from a dictionary, so a variable `Time` removes its own column's name, but not
+            # its cells
+            if "Time" in variables and "Behavior type" in names and not {"Time", "Start (s)"} & {*names}:
+                names.insert(names.index("Behavior type") + 1, "Time")
+        header = {name: at for at, name in reversed(list(enumerate(names)))}
         columns = {name: at for name, at in header.items() if name.startswith(MODIFIERS)}
-        for what, names in COLUMNS.items():
-            if (name := next((name for name in names if name in header), None)) is not None:
+        for what, known in COLUMNS.items():
+            if (name := next((name for name in known if name in header), None)) is not None:
                 columns[what] = header[name]
         if "code" in columns and "start" in columns and {"stop", "status"} & columns.keys():
             is_export = above or "observation" in columns or {"media", "status"} <= columns.keys()
@@ -168,21 +178,6 @@ def _header(table: Rows) -> tuple[int, dict[str, int], dict[str, list[str]]] | N
         if first:
             above.setdefault(first, []).append(cells[1].strip() if len(cells) > 1 else "")
     return None
-
-
-def _own_columns(names: list[str]) -> list[str]:
-    """Return the headers with "" for independent variables, which are between the frame rate and the subject."""
-    subject = names.index("Subject") if "Subject" in names else 0
-    rates = [at for at, name in enumerate(names[:subject]) if name.startswith("FPS")]
-    if not rates or "Behavior" not in names:
-        return names
-    # a variable may start with FPS too
-    variables = names[rates[0] + 1 : subject]
-    names = [*names[: rates[0] + 1], *("" for _ in variables), *names[subject:]]
-    # BORIS builds the header from a dictionary, so a variable `Time` removes its own column's name, but not its cells
-    if "Time" in variables and "Behavior type" in names and not {"Time", "Start (s)"} & {*names}:
-        names.insert(names.index("Behavior type") + 1, "Time")
-    return names
 
 
 def _base(file: str) -> str:

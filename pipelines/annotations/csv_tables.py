@@ -15,8 +15,8 @@ from lstr.pipelines.annotations.tables import (
     NAMES,
     TIME,
     Column,
+    Columns,
     Faults,
-    Layout,
     Rows,
     first_line,
     frame_rate,
@@ -65,10 +65,10 @@ class Tsv(Format):
             table = Rows(file.text)
             rows = iter(table)
             _, header = next(rows, (1, []))
-            layout = layout_of(header, options.columns, options.frames is not None)
-            if layout is None:
+            columns = layout_of(header, options.columns, options.frames is not None)
+            if columns is None:
                 raise unknown_columns(header)
-            columns = layout.columns
+            lasts = columns["end"].lasts
             read = {column.at for column in columns.values()}
             unread: dict[Column, set[str]] = {
                 Column(at, name): set()
@@ -78,7 +78,7 @@ class Tsv(Format):
             faults = Faults()
             for line, cells in rows:
                 with faults.collect():
-                    _check_cells(cells, line, layout, len(header), table.delimiter)
+                    _check_cells(cells, line, columns, len(header), table.delimiter)
                 row = {at: _cell(cells, at) for at in read}
                 if not any(row.values()):
                     continue
@@ -95,7 +95,7 @@ class Tsv(Format):
                 label = text_of(row[columns["label"].at])
                 first, second = row[columns["start"].at], row[columns["end"].at]
                 with faults.collect():
-                    if not label and (first or (second and not layout.lasts)):
+                    if not label and (first or (second and not lasts)):
                         raise LabelsError(
                             f"Line {line}: the label is missing.",
                             f"write one under {columns['label'].name!r}, or delete the times next to it.",
@@ -110,7 +110,7 @@ class Tsv(Format):
                     with faults.collect("score"):
                         score = number_of(others["score"], line) if others.get("score") else None
                     start, end = times if len(times) == 2 else (0.0, 0.0)  # a fault stops the reading below
-                    end = start + end if layout.lasts else end
+                    end = start + end if lasts else end
                     segment = Segment(start, end, label, score, others.get("subject", ""))
                 segments.setdefault(video, []).extend([segment] if segment else [])
                 if (duration := columns.get("duration")) and (cell := row[duration.at]):
@@ -123,7 +123,7 @@ class Tsv(Format):
             faults.stop()
         except csv.Error as error:
             raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
-        lengths, notes = _lengths(durations, layout, options)
+        lengths, notes = _lengths(durations, columns, options)
         if unread:
             sentence = f"ignored columns: {', '.join(repr(column.name) for column in unread)}"
             if "video" not in columns and any(len(texts) > 1 for texts in unread.values()):
@@ -162,12 +162,12 @@ class Csv(Tsv):
         return out.getvalue()
 
 
-def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimiter: str) -> None:
+def _check_cells(cells: list[str], line: int, columns: Columns, width: int, delimiter: str) -> None:
     """Raise LabelsError for a cell that contains rows because of an unclosed quotation mark, and for surplus cells."""
     # Cells that are read have one line. Other cells may be remarks of several lines, but not contain rows with times.
     if any("\n" in cell or "\r" in cell for cell in cells):
-        read = {column.at for column in layout.columns.values()}
-        times, number = [layout.columns[role].at for role in ("start", "end")], line
+        read = {column.at for column in columns.values()}
+        times, number = [columns[role].at for role in ("start", "end")], line
         for at, cell in enumerate(cells):
             later = [inner.split(delimiter) for inner in cell.strip().splitlines()[1:]]
             has_rows = any(all(t < len(inner) and TIME.fullmatch(inner[t]) for t in times) for inner in later)
@@ -183,13 +183,13 @@ def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimi
         )
 
 
-def _lengths(durations: Durations, layout: Layout, options: ConvertOptions) -> tuple[dict[str, float], list[Note]]:
+def _lengths(durations: Durations, columns: Columns, options: ConvertOptions) -> tuple[dict[str, float], list[Note]]:
     """Return the lengths of videos from the column `duration`, and a note of the videos for which it is something else.
 
     In a table of bouts it is often the length of each bout, not of the video.
     """
     # the duration of a segment may be in frames, like its start
-    in_frames = layout.columns["start"].counts_frames
+    in_frames = columns["start"].counts_frames
     is_bout, is_late = [], False
     for video_id, rows in durations.items():
         for seconds, segment in rows:

@@ -5,6 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +49,40 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
 
     Raises LabelsError and MissingPathError.
     """
-    form = format_named(options.source_format) if options.source_format else None
+    chosen = format_named(options.source_format) if options.source_format else None
+    files = [path]
     if path.is_dir():
-        annotated = _read_folder(path, form, options)
+        form = chosen if chosen and chosen.is_folder else recognise(path)
+        if form and chosen in (None, form):
+            found = {path: form}
+        else:
+            # hidden files are skipped: macOS writes one next to each file on foreign file systems
+            files = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+            found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
     elif not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     elif not path.is_file():  # reading a FIFO would block
         raise MissingPathError(f"{path} is not a regular file.", "write the labels to a file first.")
-    elif form := form or recognise(path):
-        annotated = _read_as(form, path, _stem(path), options)
     else:
-        raise _unknown_format(path, [path])
+        form = chosen or recognise(path)
+        found = {path: form} if form else {}
+    timelines = format_named("json")
+    if timelines in found.values():  # other files are copies: `lstr detect` writes the same actions in other formats
+        found = {file: form for file, form in found.items() if form is timelines}
+    names = sorted({form.name for form in found.values()})
+    if len(names) > 1:
+        raise LabelsError(
+            f"{path} contains files of several formats: {', '.join(names)}.",
+            f"choose one: `{_command(path, names[0])}`.",
+        )
+    if not found:
+        raise _unknown_format(path, files)
+    read = []
+    for file, form in found.items():
+        stem = next((file.name.removesuffix(s) for s in readable_suffixes() if file.name.endswith(s)), file.stem)
+        video_id = stem if file == path else (file.relative_to(path).parent / stem).as_posix()
+        read.append(_read_as(form, file, video_id, options))
+    annotated = reduce(AnnotationSet.merged, read)
     try:
         return annotated if options.lenient else annotated.checked()
     except LabelsError as error:
@@ -82,36 +106,6 @@ def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -
             f"{path} is not a valid file of the format {form.name} ({describe_error(error)}).",
             f"save it again with the tool that made it, or name its format: `{_command(path, 'FORMAT')}`.",
         ) from error
-
-
-def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -> AnnotationSet:
-    form = chosen if chosen and chosen.is_folder else recognise(folder)
-    if form and chosen in (None, form):
-        return _read_as(form, folder, "", options)
-    # hidden files are skipped: macOS writes one next to each file on foreign file systems
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
-    found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
-    timelines = format_named("json")
-    if timelines in found.values():  # other files are copies: `lstr detect` writes the same actions in other formats
-        found = {path: form for path, form in found.items() if form is timelines}
-    names = sorted({form.name for form in found.values()})
-    if len(names) > 1:
-        raise LabelsError(
-            f"{folder} contains files of several formats: {', '.join(names)}.",
-            f"choose one: `{_command(folder, names[0])}`.",
-        )
-    if not found:
-        raise _unknown_format(folder, files)
-    annotated = AnnotationSet({})
-    for path, form in found.items():
-        video_id = path.relative_to(folder).parent / _stem(path)
-        annotated = annotated.merged(_read_as(form, path, video_id.as_posix(), options))
-    return annotated
-
-
-def _stem(path: Path) -> str:
-    """Return the name of a file without its format's suffix."""
-    return next((path.name.removesuffix(s) for s in readable_suffixes() if path.name.endswith(s)), path.stem)
 
 
 def _unknown_format(path: Path, files: Iterable[Path]) -> LabelsError:

@@ -107,12 +107,17 @@ def unclosed(line: int) -> LabelsError:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its index, its header, its units per second, and whether it counts frames."""
+    """A column: its index, its header, and its units per second."""
 
     at: int
     name: str
     scale: int = 1
     counts_frames: bool = False
+    # Whether the column of ends has durations of segments
+    lasts: bool = False
+
+
+Columns = dict[str, Column]
 
 
 def parse_time(cell: str, line: int, video_id: str, options: ConvertOptions, column: Column) -> float:
@@ -187,19 +192,10 @@ class Faults:
             raise self._errors[0]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The columns of a table by meaning: `start`, `end`, `label`, and others of NAMES that exist.
+def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool = False) -> Columns | None:
+    """Return the columns of a header by meaning; None if a required column is missing.
 
-    `duration` is the length of the video; if `lasts`, `end` is the duration of the segment.
-    """
-
-    columns: Mapping[str, Column]
-    lasts: bool
-
-
-def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool = False) -> Layout | None:
-    """Return the meaning of the columns of a header; None if a required column is missing.
+    The meanings are `start`, `end` and `label`, and others of NAMES that exist. `duration` is the length of the video.
 
     Args:
         header: The cells of the first row.
@@ -210,20 +206,21 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool =
         LabelsError: `named` has a header that does not exist.
     """
     found = find_columns(header, named)
-    columns: dict[str, Column] = {
-        name: found[name] for name in ("video", "subset", "label", "score", "subject") if name in found
-    }
+    columns: Columns = {}
+    for name in ("video", "subset", "label", "score", "subject"):
+        if name in found:
+            columns[name] = found[name]
     for role, names in TIMES.items():
         if known := [found[name] for name in names if name in found]:
             columns[role] = known[-1 if in_frames else 0]
     duration, lasts = columns.pop("duration", None), "end" not in columns
     if duration and lasts and (duration.counts_frames or ("start" in columns and not columns["start"].counts_frames)):
-        columns["end"] = duration
+        columns["end"] = replace(duration, lasts=True)
     elif duration and not lasts and not duration.counts_frames:
         columns["duration"] = duration
     if in_frames:
         columns |= {role: replace(columns[role], counts_frames=True) for role in ("start", "end") if role in columns}
-    return Layout(columns, lasts) if {"start", "end", "label"} <= columns.keys() else None
+    return columns if {"start", "end", "label"} <= columns.keys() else None
 
 
 def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, Column]:

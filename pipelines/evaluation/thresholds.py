@@ -220,14 +220,6 @@ def _smooth(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     return np.moveaxis((padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4, 0, axis)
 
 
-def hysteresis(curve: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
-    """Return which chunks (L,) are active: from a score of at least `on` until one below `off`; initially inactive."""
-    switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: unchanged
-    switch[0] = curve[0] >= on
-    last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(curve)), 0))
-    return switch[last] == 1
-
-
 def curves_of(scores: np.ndarray, actions: Sequence[int], highest: bool) -> np.ndarray:
     """Return the curves (L, A) of the actions (columns) of scores; with `highest`, -1 if another score is higher."""
     return np.where(is_highest(scores, actions), scores[:, actions], -1.0) if highest else scores[:, actions]
@@ -242,7 +234,11 @@ def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> 
     if not len(curve):
         return np.zeros((0, 2))
     exact = curve.astype(np.float64)  # the timeline also compares in float64
-    found = np.array(runs(hysteresis(exact, rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
+    # active from a score of at least `on` until one below `off`; -1: unchanged
+    switch = np.where(exact >= rules.on, 1, np.where(exact < rules.off, 0, -1))
+    switch[0] = exact[0] >= rules.on
+    last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(exact)), 0))
+    found = np.array(runs(switch[last] == 1), dtype=np.float64).reshape(-1, 2)
     if (gap := rules.gap_chunks(clock)) and len(found):
         apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > gap)
         found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)
