@@ -30,6 +30,12 @@ def features_in(folder: Any, video_id: str) -> list[np.ndarray]:
     return [np.asarray(array) for array in open_features(folder.path).load(video_id)]
 
 
+def assert_same_features(folder, expected, video_id: str) -> None:
+    """Check that the features of a video in two folders have the same bytes."""
+    for a, b in zip(features_in(folder, video_id), features_in(expected, video_id), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
 def extract_all(
     videos: Mapping[str, Place],
     folder: OutputFolder,

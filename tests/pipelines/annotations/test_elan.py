@@ -10,7 +10,7 @@ from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
-from tests.support.annotated import ANNOTATED, CLASSES, parse, read_error, scored, segments, write
+from tests.support.annotated import ANNOTATED, CLASSES, parse, scored, segments, write
 
 
 def test_pympi_reads_a_tier_per_class_and_scores_below(tmp_path):
@@ -92,16 +92,3 @@ def test_the_medium_names_the_video_if_no_video_has_the_name_of_the_file(tmp_pat
     labels = read_label_file(tmp_path / "a_JS.eaf", present=present)
     assert list(labels.videos) == [expected]
     assert any(note.kind == "id of the media" for note in labels.notes) == (expected != "a_JS")
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("no xml", ""),
-        ("<other/>", ""),
-        (write("eaf", ANNOTATED).replace('TIME_VALUE="0"', ""), ""),
-        (elan(medium("a.mp4", "soon")), "'soon'"),
-    ],
-)
-def test_a_damaged_file_is_an_error(text, value):
-    read_error("eaf", text, value)

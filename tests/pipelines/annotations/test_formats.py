@@ -140,6 +140,10 @@ BROKEN_CUES = [  # of SubRip, and the line with the error
         ("activitynet", {"results": {"v": [{"label": "jump", "segment": [1, 2], "score": "high"}]}}, "high"),
         ("activitynet", {"results": [], "external_data": {}}, ""),
         ("boris", "[" * 100_000, "JSON"),
+        ("eaf", "no xml", ""),
+        ("eaf", "<other/>", ""),
+        ("eaf", write("eaf", ANNOTATED).replace('TIME_VALUE="0"', ""), ""),
+        ("eaf", "<ANNOTATION_DOCUMENT><MEDIA_DESCRIPTOR TIME_ORIGIN='soon'/></ANNOTATION_DOCUMENT>", "'soon'"),
         ("labelstudio", [label_studio_task("v.mp4", (1, 1, False))], ""),  # the frame rate is unknown
         ("labelstudio", [7], ""),
         ("labelstudio", [{"data": []}], ""),

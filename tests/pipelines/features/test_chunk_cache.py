@@ -19,7 +19,7 @@ from lstr.pipelines.features.extraction import ExtractOptions
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import create_output, read_record
 from lstr.pipelines.features.video import open_worker
-from tests.support.extraction import extract_all, features_in, return_value
+from tests.support.extraction import assert_same_features, extract_all, return_value
 from tests.support.finetuned import SMALL
 
 CHANGING = ("seconds", "cached", "source", "mtime")  # entries of a record that differ between runs
@@ -74,11 +74,6 @@ def extract(videos, path, twostream, workers, cache=None):
     """Extract videos; return the feature folder and the outcomes."""
     outcomes = extract_all(videos, create_output(path, twostream.recipe, {}), twostream, workers, cache)
     return open_features(path), outcomes
-
-
-def assert_same_features(folder, expected, video_id):
-    for a, b in zip(features_in(folder, video_id), features_in(expected, video_id), strict=True):
-        assert a.tobytes() == b.tobytes()
 
 
 def test_the_cache_is_keyed_by_file_and_recipe(finetuned, twostream, copied, tmp_path):

@@ -28,7 +28,7 @@ from lstr.pipelines.features.output_folder import OutputFolder, create_output, r
 from lstr.pipelines.features.video import new_networks, resume_networks
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
 from lstr.pipelines.sampled_inputs import sampled_inputs
-from tests.support.extraction import extract_all, features_in, return_value
+from tests.support.extraction import assert_same_features, extract_all, return_value
 from tests.support.finetuned import SMALL as DIS
 from tests.support.injected import STAGES, inject, write_bad
 from tests.support.small_set import SMALL
@@ -149,8 +149,7 @@ def test_features_do_not_depend_on_the_number_of_videos_at_once(videos, small_se
     single, several = (sorted((o.id, o.state, o.chunks) for o in run) for run in outcomes)
     assert single == several
     for video_id in ("scene_00", "scene_01"):
-        for a, b in zip(features_in(folders[1], video_id), features_in(folders[3], video_id), strict=True):
-            assert a.tobytes() == b.tobytes()
+        assert_same_features(folders[1], folders[3], video_id)
         seconds = read_record(folders[3].record(video_id))["seconds"]
         assert 0 < seconds["flow_network"] <= seconds["total"] * twostream.options.threads
 
