@@ -30,9 +30,10 @@ from lstr.checkpoint import load
 from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import replacing
 from lstr.files.content import write_json
-from lstr.labels.label_set import Labels, read_labels, targets
+from lstr.labels.label_set import Labels, targets
 from lstr.metrics import intervals
 from lstr.metrics import per_frame as metrics
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.provenance import about_machine
@@ -217,7 +218,7 @@ def make_features(videos: Path, labels: Path, work: Path, cache: Path, streams: 
 def open_held_out(folders: list[Path], labels: Path, kept: Path) -> HeldOut:
     """Return a HeldOut on the joined streams of some feature folders."""
     first, *others = (open_features(path) for path in folders)
-    return HeldOut(first, read_labels(labels), PRESET, kept, *others)
+    return HeldOut(first, read_label_file(labels), PRESET, kept, *others)
 
 
 def score_set(
@@ -225,7 +226,7 @@ def score_set(
 ) -> tuple[dict[str, dict], dict, dict[str, list[str]]]:
     """Return {row: {system: [scores by seed]}}, seconds by fold, and the videos of each fold."""
     source, size = options.data / name, SIZES
-    ids = sorted(read_labels(source / "labels.json").videos)
+    ids = sorted(read_label_file(source / "labels.json").videos)
     rows: dict[str, dict[str, list[Scores]]] = {}
     seconds, folds = {}, {}
     inputs = {label: parts for label, parts in INPUTS.items() if set(parts) <= set(streams)}

@@ -16,8 +16,8 @@ import numpy as np
 from finetuned import RESAMPLES, HeldOut, Scores, Settings, folds_of, judge, lstr, write_labels
 
 from lstr.files.content import write_json
-from lstr.labels.label_set import read_labels
 from lstr.metrics import per_frame as metrics
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.provenance import about_machine
 
@@ -87,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     record: dict = {}
     for name in options.sets:
-        ids = sorted(read_labels(options.data / name / "labels.json").videos)
+        ids = sorted(read_label_file(options.data / name / "labels.json").videos)
         folds, held = folds_of(ids), []
         for number, testing in enumerate(folds, 1):
             kept = options.work / name / f"fold_{number}"
@@ -97,7 +97,7 @@ def main() -> None:
                 write_labels(options.data / name / "labels.json", testing, labels)
                 lstr("learn", options.data / name / "videos", labels, "-o", model, "--recipe", RECIPE)
             features = open_features(model.with_suffix(".learn") / "features")
-            held.append(HeldOut(features, read_labels(labels), PRESET, kept))
+            held.append(HeldOut(features, read_label_file(labels), PRESET, kept))
         flat, details = {}, {}
         for kind in options.kinds:
             seeds = 1 if kind == "linear" else options.seeds

@@ -40,9 +40,8 @@ def say_waiting(text: str) -> None:
 
 
 def say_next(*words: object) -> None:
-    """Print the next command to type, ready for a shell; nothing without words."""
-    if words:
-        say(f"next: {shlex.join(map(str, words))}")
+    """Print the next command to type, ready for a shell."""
+    say(f"next: {shlex.join(map(str, words))}")
 
 
 def warn(text: str) -> None:

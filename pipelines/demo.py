@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lstr.errors import LstrError, OutputError
 from lstr.files.atomic import check_writable
-from lstr.labels.label_set import read_labels
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.detection.decision import Decision, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.options import OutputOptions
@@ -48,7 +48,7 @@ def demo(output: Path) -> Iterator[Event | Finished[tuple[Learnt, Path]]]:
             case _:
                 yield event
     held_out = [videos / f"{i}.mp4" for i, subset in learnt.about["videos"].items() if subset == "testing"]
-    files = OutputOptions(output / "timeline", labels=read_labels(labels))
+    files = OutputOptions(output / "timeline", labels=read_label_file(labels))
     chunks = 0
     for seen in detect_sources(held_out, DetectOptions(model, output=files, keep_going=False)):
         match seen:

@@ -29,17 +29,12 @@ def temporary_for(path: Path) -> Iterator[Path]:
 
     If the process is killed, the temporary file remains without a lock, and `sweep` removes it. Raises OSError.
     """
-    while True:
-        # the name is cut, because with the suffix a long name would exceed the limit of file systems
-        temporary = path.parent / f".{path.name[:32]}.tmp-{secrets.token_hex(4)}"
-        with suppress(FileExistsError):
-            # not tempfile: the file should have the usual permissions, and reading the umask is only possible by
-            # changing it
-            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            break
+    # the name is cut, because with the suffix a long name would exceed the limit of file systems
+    temporary = path.parent / f".{path.name[:32]}.tmp-{secrets.token_hex(8)}"
+    # not tempfile: the file should have the usual permissions, and reading the umask is only possible by changing it
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with suppress(OSError):  # some file systems have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle)
         yield temporary
         os.replace(temporary, path)
     finally:
@@ -173,8 +168,7 @@ def scratch() -> Iterator[Path]:
         raise VideoError(f"{top} cannot be written ({error.strerror}).", "set TMPDIR to a folder with room.") from error
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some file systems have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -81,15 +81,6 @@ def actions_of(labels: Labels) -> tuple[str, ...]:
     return tuple(name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS))
 
 
-def read_labels(path: str | Path, lenient: bool = False) -> Labels:
-    """Read labels from an ActivityNet JSON file.
-
-    A file without `classes` gets the sorted labels of its annotations. "Background" is always first. `lenient` keeps
-    invalid segments, so that `lstr.labels.check.check` can report all of them. Raises LabelsError.
-    """
-    return labels_of(*read_activitynet(read_json(Path(path)), str(path)), str(path), lenient)
-
-
 def labels_of(
     stated: Mapping[str, VideoLabels], names: tuple[str, ...] | None, where: str, lenient: bool = False
 ) -> Labels:

@@ -53,12 +53,8 @@ def read_data_info(
     Raises:
         LabelsError: The file or the targets are not valid.
     """
-    name = _choose(path, content, roots, dataset)
-    where, entry = f"{path}, {name}", content[name]
-    if not isinstance(entry, dict):
-        hint = "write an object with class_names and lists of videos."
-        raise LabelsError(f"{where}: {brief(entry)} is not an object.", hint)
-    classes = _read_classes(where, entry)
+    name, entry, classes = _choose(path, content, roots, dataset)
+    where = f"{path}, {name}"
     rate, wanted = entry.get("fps", FEATURES_PER_SECOND), float(clock.rate)
     if not isinstance(rate, int | float) or not 0 < rate <= MOST_RATE:
         raise LabelsError(f"{where}: fps {brief(rate)} is not a valid rate.", "write the targets per second.")
@@ -102,28 +98,26 @@ def read_data_info(
     return Labels(tuple(classes), videos)
 
 
-def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None) -> str:
-    """Return the name of the data set to read."""
-    if dataset is not None and dataset not in content:
-        raise LabelsError(f"{path} has no data set {dataset!r}.", f"choose one of {', '.join(content)}.")
-    if dataset is not None:
-        return dataset
-    if len(content) == 1:
-        return next(iter(content))
+def _choose(
+    path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None
+) -> tuple[str, dict[str, Any], list[str]]:
+    """Return the name of the data set to read, its entry, and its classes, with the first one called Background."""
     folders = {root.resolve().name.casefold() for root in roots}
-    fitting = []
-    for name, entry in content.items():
-        root = str(entry.get("data_root", "")) if isinstance(entry, dict) else None
-        if root is not None and folders & {name.casefold(), Path(root).name.casefold()}:
-            fitting.append(name)
+    fitting = list(content)
+    if dataset is not None:
+        fitting = [name for name in content if name == dataset]
+    elif len(content) > 1:
+        roots_of = {name: Path(str(e.get("data_root", ""))).name for name, e in content.items() if isinstance(e, dict)}
+        fitting = [name for name, root in roots_of.items() if folders & {name.casefold(), root.casefold()}]
+    if dataset is not None and not fitting:
+        raise LabelsError(f"{path} has no data set {dataset!r}.", f"choose one of {', '.join(content)}.")
     if len(fitting) != 1:
         hint = f"choose: --set dataset={next(iter(content))}"
         raise LabelsError(f"{path} has the data sets {', '.join(content)}.", hint)
-    return fitting[0]
-
-
-def _read_classes(where: str, entry: dict[str, Any]) -> list[str]:
-    """Return the classes of a data set, with the first one called Background."""
+    where, entry = f"{path}, {fitting[0]}", content[fitting[0]]
+    if not isinstance(entry, dict):
+        hint = "write an object with class_names and lists of videos."
+        raise LabelsError(f"{where}: {brief(entry)} is not an object.", hint)
     key = next((key for key in CLASS_KEYS if key in entry), None)
     if key is None:
         raise LabelsError(f"{where} has no class_names.", f'list the classes, beginning with "{BACKGROUND}".')
@@ -141,4 +135,4 @@ def _read_classes(where: str, entry: dict[str, Any]) -> list[str]:
     if isinstance(ignored, int) and 0 <= ignored < len(classes) and classes[ignored] != AMBIGUOUS:
         sentence = f"{where}: ignore_index {ignored} is the class {classes[ignored]!r}."
         raise LabelsError(sentence, f'only "{AMBIGUOUS}" can be ignored; give that class this name.')
-    return classes
+    return fitting[0], entry, classes

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from lstr.files.content import read_jsonl
-from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.model_files.model_file import open_model
 from tests.support.processes import LSTR, run_process
 
@@ -19,7 +19,7 @@ def test_the_demo_detects(tmp_path):
     code, out, err = run_process(*LSTR, "demo", "-o", output, env=environment)
     assert code == 0, err
     (index,) = (line.removeprefix("open: ") for line in out.splitlines() if line.startswith("open: "))
-    page, labels, videos = Path(index).read_text(), read_labels(output / "labels.json"), []
+    page, labels, videos = Path(index).read_text(), read_label_file(output / "labels.json"), []
     held_out = [name for name, video in labels.videos.items() if video.subset == "testing"]
     for name in held_out:
         assert name in page and (output / "timeline" / f"{name}.html").is_file()

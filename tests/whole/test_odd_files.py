@@ -11,7 +11,7 @@ from lstr.errors import CheckpointError, LabelsError, RecipeError
 from lstr.extractors.networks.archive import CARD
 from lstr.files.arrays import open_array
 from lstr.files.content import MOST, MOST_TEXT
-from lstr.labels.label_set import read_labels
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import unpack_model, write_model
@@ -78,7 +78,7 @@ def test_commands_do_not_wait_for_a_pipe(small_set, tmp_path, lstr, monkeypatch,
 
 def test_python_readers_do_not_wait_for_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "p")
-    for read, error in ((open_array, ValueError), (read_labels, LabelsError)):
+    for read, error in ((open_array, ValueError), (read_label_file, LabelsError)):
         with pytest.raises(error):
             read(tmp_path / "p")
 

@@ -6,9 +6,10 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.labels.check import Footage, check, missing, stop_at_errors
-from lstr.labels.label_set import Labels, VideoLabels, read_labels
+from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.labels.video_ids import recording_of
+from lstr.pipelines.annotations.label_files import read_label_file
 
 REAL = ("urfall/labels.json", "ut_interaction/labels.json", "thumos14/thumos14_segments.json")
 CLASSES = ("Background", "A", "B")
@@ -66,14 +67,14 @@ def test_a_file_with_several_errors(tmp_path):
     segments = [{"label": "A", "segment": [3, 1]}, {"label": "C", "segment": [0, 1]}, {"label": "A", "segment": [0, 1]}]
     videos = {"v": {"subset": "training", "annotations": segments}, "w": {"annotations": []}}
     path.write_text(json.dumps({"classes": ["A"], "database": videos}))
-    kinds = [kind for _, kind, _ in findings_of(read_labels(path, lenient=True))]
+    kinds = [kind for _, kind, _ in findings_of(read_label_file(path, lenient=True))]
     assert kinds == ["negative length", "no subset", "unknown class"]
 
 
 def test_real_labels_are_usable_and_their_videos_are_separate_recordings(shared):
     for name in REAL:
         path = shared / "data" / name
-        findings = check(read_labels(path, lenient=True))
+        findings = check(read_label_file(path, lenient=True))
         assert {f.severity for f in findings} == ({"warning"} if "thumos14" in name else set())
         videos = json.loads(path.read_text())["database"]
         assert len({recording_of(video) for video in videos}) == len(videos) > 9

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lstr.errors import LabelsError
-from lstr.labels.label_set import VideoLabels, read_labels, select, targets
+from lstr.labels.label_set import VideoLabels, select, targets
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.label_files import read_label_file
 
 
 def entry(*annotations, **facts):
@@ -25,7 +26,7 @@ def write(tmp_path, database, classes=None):
 def test_videos_subsets_and_sorted_classes(tmp_path):
     path = write(tmp_path, {"a/b": entry(("Sit", 1, "0:02.5"), ("Fall", 3, 4)), "видео": entry(subset="validation")})
     path.write_text("\ufeff" + path.read_text())  # a byte order mark
-    labels = read_labels(path)
+    labels = read_label_file(path)
     assert labels.classes == ("Background", "Fall", "Sit")
     assert labels.videos["a/b"] == VideoLabels("training", 10.0, (Segment(1.0, 2.5, "Sit"), Segment(3.0, 4.0, "Fall")))
     assert select(labels, "validation").videos.keys() == {"видео"}
@@ -36,7 +37,7 @@ def test_videos_subsets_and_sorted_classes(tmp_path):
 
 @pytest.mark.parametrize("classes", [["Sit", "Fall"], ["Sit", "Background", "Fall"], ["Sit", "Fall", "BACKGROUND"]])
 def test_background_comes_first_in_any_case(tmp_path, classes):
-    labels = read_labels(write(tmp_path, {"a": entry(("background", 0, 1), ("Fall", 2, 3))}, classes))
+    labels = read_label_file(write(tmp_path, {"a": entry(("background", 0, 1), ("Fall", 2, 3))}, classes))
     assert labels.classes == ("Background", "Sit", "Fall") and labels.videos["a"].segments[0].label == "Background"
     assert [note.kind for note in labels.notes] == ["background"]
 
@@ -94,14 +95,14 @@ def test_targets_have_several_classes_and_ambiguous_is_not_background():
 )
 def test_errors_name_the_file_and_the_video(tmp_path, video, value):
     with pytest.raises(LabelsError, match=r"labels\.json, video 'v1'") as caught:
-        read_labels(write(tmp_path, {"v1": video, "v2": entry()}, classes=["A"]))
+        read_label_file(write(tmp_path, {"v1": video, "v2": entry()}, classes=["A"]))
     assert value in str(caught.value) and caught.value.hint
 
 
 @pytest.mark.parametrize("classes", ["A", [1], ["A", "A"], [""]])
 def test_a_wrong_class_list_is_an_error(tmp_path, classes):
     with pytest.raises(LabelsError, match="classes"):
-        read_labels(write(tmp_path, {}, classes))
+        read_label_file(write(tmp_path, {}, classes))
 
 
 VIDEO = b'{"subset": "training", "annotations": []}'
@@ -110,7 +111,7 @@ TWICE = b'{"database": {"v1": %s, "v2": %s, "v1": %s}}' % (VIDEO, VIDEO, VIDEO)
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"3", b'{"database": []}', b"\xff\xfe\x00", b"[" * 100_000, TWICE, None, "a folder"]
+    "content", [b"", b"{", b"3", b'{"database": []}', b"\xff\xfe\x00", b"[" * 100_000, TWICE, None, "a folder"]
 )
 def test_a_file_that_is_not_labels_is_an_error(tmp_path, content):
     path = tmp_path / "labels.json"
@@ -119,14 +120,14 @@ def test_a_file_that_is_not_labels_is_an_error(tmp_path, content):
     elif content is not None:
         path.write_bytes(content)
     with pytest.raises(LabelsError, match="'v1'" if content == TWICE else r"labels\.json"):
-        read_labels(path)
+        read_label_file(path)
 
 
 @pytest.mark.parametrize(
     "name, subset", [("train", "training"), ("Test", "testing"), ("VAL", "validation"), ("dev", "validation")]
 )
 def test_other_names_of_the_subsets(tmp_path, name, subset):
-    labels = read_labels(write(tmp_path, {"v": entry(("A", 0, 1), subset=name), "w": entry(subset="extra")}))
+    labels = read_label_file(write(tmp_path, {"v": entry(("A", 0, 1), subset=name), "w": entry(subset="extra")}))
     assert labels.videos["v"].subset == subset and labels.videos["w"].subset == "extra"
     (note,) = labels.notes
     assert repr(name) in note.sentence and repr(subset) in note.sentence
@@ -134,6 +135,6 @@ def test_other_names_of_the_subsets(tmp_path, name, subset):
 
 
 def test_a_file_without_subsets_is_for_training(tmp_path):
-    labels = read_labels(write(tmp_path, {"v": entry(("A", 0, 1), subset=None), "w": entry(subset=None)}))
+    labels = read_label_file(write(tmp_path, {"v": entry(("A", 0, 1), subset=None), "w": entry(subset=None)}))
     assert not labels.has_subsets and {video.subset for video in labels.videos.values()} == {"training"}
     assert len(labels.notes) == 1

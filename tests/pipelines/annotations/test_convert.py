@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from lstr.errors import LabelsError, OutputError
-from lstr.labels.label_set import VideoLabels, read_labels
+from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import ConvertOptions, format_for
-from lstr.pipelines.annotations.label_files import read_annotations
+from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from tests.support.annotated import segments
 from tests.support.errors import assert_error
 
@@ -78,16 +78,16 @@ def test_detections_become_labels_to_train_on(small_set, tmp_path, lstr):
     code, out, err = lstr("labels", "convert", *files, *options)
     assert (code, out) == (0, "") and "warning" not in err, err
     timeline = json.loads((tmp_path / "t" / "scene_00.json").read_text())
-    assert read_labels(output).classes == tuple(timeline["classes"])
+    assert read_label_file(output).classes == tuple(timeline["classes"])
     expected = sorted((s["start"], s["end"], s["label"]) for s in timeline["segments"])
-    assert segments(read_labels(output).videos["scene_00"]) == expected
+    assert segments(read_label_file(output).videos["scene_00"]) == expected
 
 
 def test_subsets(labels, tmp_path, lstr):
     output = tmp_path / "out.json"
     options = ("--to", "activitynet", "-o", output)
     assert lstr("labels", "convert", labels, *options, "--subset", "training=validation")[0] == 0
-    assert [video.subset for video in read_labels(output).videos.values()] == ["validation", "testing"]
+    assert [video.subset for video in read_label_file(output).videos.values()] == ["validation", "testing"]
     convert([labels], "vtt", tmp_path / "vtt")
     _, _, err = lstr("labels", "convert", tmp_path / "vtt", *options)
     assert "--subset testing" in err

@@ -8,7 +8,6 @@ import pytest
 from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import find_videos
 from lstr.labels.check import check
-from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_files import divide_paths, is_labels, read_label_file, read_label_files
@@ -71,7 +70,7 @@ def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
 def test_evaluation_takes_labels_of_any_format(small_set, tmp_path, lstr):
     """A table with clock times, other names of subsets and no classes has the scores of the labels."""
     rows = []
-    for name, video in read_labels(small_set.labels).videos.items():
+    for name, video in read_label_file(small_set.labels).videos.items():
         subset = {"training": "train", "testing": "test"}[video.subset]
         rows += [f"{name}.avi,{subset},0:{s.start:06.3f},0:00:{s.end:06.3f},{s.label}" for s in video.segments]
     documents = []
@@ -111,7 +110,7 @@ def test_files_that_are_not_labels(tmp_path, name, content, value, hint):
 
 def test_frame_numbers_are_detected_by_the_rate_of_the_videos(small_set, tmp_path, lstr):
     footage, rows = footage_of_files(find_videos([small_set.videos])), []
-    for name, video in read_labels(small_set.labels).videos.items():
+    for name, video in read_label_file(small_set.labels).videos.items():
         times = [(round(s.start * footage[name].rate), round(s.end * footage[name].rate)) for s in video.segments]
         rows += [f"{name},training,{start},{end},walk" for start, end in times]
     path, rate = write(tmp_path / "frames.csv", *rows), f"{footage['scene_00'].rate:g}"
@@ -129,7 +128,7 @@ def test_frame_numbers_are_detected_by_the_rate_of_the_videos(small_set, tmp_pat
 
 def test_info_and_check_as_json(small_set, tmp_path, lstr):
     convert([small_set.labels], "eaf", tmp_path / "eaf")
-    info, labels = json.loads(lstr("info", small_set.labels, "--json")[1]), read_labels(small_set.labels)
+    info, labels = json.loads(lstr("info", small_set.labels, "--json")[1]), read_label_file(small_set.labels)
     assert (info["kind"], info["videos"], info["durations"]["stated"]) == ("label file", 4, 4)
     assert info["subsets"] == {"training": 3, "testing": 1}
     lengths = [s.end - s.start for video in labels.videos.values() for s in video.segments if s.label == "walk"]

@@ -18,8 +18,7 @@ from lstr import streaming
 from lstr.errors import ExhaustedError, MissingPathError, UnforeseenError, VideoError
 from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
 from lstr.extractors.video.live import LiveReader
-from lstr.labels.label_set import read_labels
-from lstr.pipelines.annotations.label_files import read_annotations
+from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.detection import model, outputs
 from lstr.pipelines.detection.decision import Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
@@ -68,7 +67,7 @@ def of_kind(kind: type, events) -> list:
 
 def test_stored_raw_and_live_sources_together(small_set, loaded, streams, tmp_path):
     (tmp_path / "empty.mp4").touch()
-    output = OutputOptions(tmp_path / "out", ("json", "jsonl", "html"), labels=read_labels(small_set.labels))
+    output = OutputOptions(tmp_path / "out", ("json", "jsonl", "html"), labels=read_label_file(small_set.labels))
     options = DetectOptions(loaded, networks=ONE_THREAD, limits=Limits(max_chunks=2), output=output)
     with served([streams[0]]) as port:
         sources = [f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:1", tmp_path / "empty.mp4", small_set.features]

@@ -9,9 +9,8 @@ import torch
 
 from lstr.checkpoint import load, save
 from lstr.kinds import configure, make_model
-from lstr.labels.label_set import read_labels
 from lstr.pipelines.annotations.format import all_formats, format_named
-from lstr.pipelines.annotations.label_files import read_annotations
+from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOptions
 from lstr.settings import parse_bytes
 from tests.support.annotated import scored, segments
@@ -92,7 +91,7 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
     code, out, err = lstr(*command, "--json", "--set", f"labels={small_set.labels}")
     timelines = {timeline["source"].rpartition(":")[2]: timeline for timeline in json.loads(out)}
     detected = 0
-    for name, video in read_labels(small_set.labels).videos.items():
+    for name, video in read_label_file(small_set.labels).videos.items():
         (truth,) = video.segments
         starts = [s["start"] for s in timelines[name]["segments"] if s["label"] == truth.label]
         detected += any(abs(start - truth.start) <= 1 for start in starts)

@@ -202,7 +202,7 @@ def ray_command(address: str, *arguments) -> list[str]:
 def start(arguments: list[str]) -> subprocess.Popen:
     """Run a command in its own process, which does not ignore Ctrl-C."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-m", "lstr_cli.main", *arguments]
+    command = [sys.executable, "-m", "lstr_cli", *arguments]
     return subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=restore_signals)
 
 

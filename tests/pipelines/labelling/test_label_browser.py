@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from lstr.extractors.video.exact_frames import index_frames
-from lstr.labels.label_set import read_labels
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.labelling import training
 from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.proposals import Candidate, propose
@@ -61,7 +61,7 @@ def open_tab(show, labelling):
 def saved_labels(labelling, video: str = "a") -> list[tuple]:
     """Return the labels of a video in the file, without unlabelled time."""
     labelling.project.settle()
-    segments = read_labels(labelling.project.path).videos[video].segments
+    segments = read_label_file(labelling.project.path).videos[video].segments
     return sorted((s.label, s.start, s.end) for s in segments if s.label != "Ambiguous")
 
 

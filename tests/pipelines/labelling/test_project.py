@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from lstr.chunk import CLOCK
 from lstr.errors import ConflictError, LabelsError, OutputError, RequestError
-from lstr.labels.label_set import Labels, VideoLabels, labels_of, read_activitynet, read_labels, targets
+from lstr.labels.label_set import Labels, VideoLabels, labels_of, read_activitynet, targets
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.labelling.document import find_unlabelled, from_document, to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, State, Subject, change_of
@@ -49,7 +50,7 @@ def test_changes_are_written_to_the_label_file(project):
     put(project, Label(fall, 1.0, 2.5, "Anna", "slips"), "a", "x")
     put(project, About(complete=True), "a")
     project.settle()
-    labels = read_labels(project.path)
+    labels = read_label_file(project.path)
     assert labels.classes == ("Background", "fall")
     assert [(s.label, s.start, s.end) for s in labels.videos["a"].segments] == [("fall", 1.0, 2.5)]
     assert json.loads(project.path.read_text())["database"]["a"]["annotations"] == [
@@ -134,7 +135,7 @@ def test_a_file_of_another_tool_is_copied_and_starts_the_project(tmp_path):
             assert project.state.abouts == {"a": About(True), "b": About(True)}
             put(project, About(complete=False), "a")
         assert json.loads((tmp_path / "labels.json.before").read_text()) == content
-        labels = read_labels(path)
+        labels = read_label_file(path)
         assert [s.label for s in labels.videos["a"].segments] == [tool, "Ambiguous", "Ambiguous"]
     with pytest.raises(LabelsError):
         Project(path, begin=labels)
@@ -276,7 +277,7 @@ def test_a_killed_process_loses_no_acknowledged_change(tmp_path):
             labels = project.state.labels.get("a", {})
             assert {key: (label.start, label.end) for key, label in labels.items()} == replayed
             project.settle()
-        assert len([s for s in read_labels(path).videos["a"].segments if s.label == "fall"]) == len(replayed)
+        assert len([s for s in read_label_file(path).videos["a"].segments if s.label == "fall"]) == len(replayed)
     assert not list(tmp_path.glob(".*tmp-*")), "no temporary files"
 
 

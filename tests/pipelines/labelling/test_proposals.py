@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lstr.errors import CheckpointError
-from lstr.labels.label_set import read_labels
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import (
@@ -127,7 +127,7 @@ def test_training_uses_rejected_but_not_open_proposals(project):
 
     def segments() -> list[tuple]:
         project.settle()
-        return [(s.label, s.start, s.end) for s in read_labels(project.path).videos["a"].segments]
+        return [(s.label, s.start, s.end) for s in read_label_file(project.path).videos["a"].segments]
 
     assert segments() == [("Ambiguous", 0, 20)]
     decide(project, reject, 5, "label-key")

@@ -55,7 +55,7 @@ def compare_runs(run: Path, expected: Path, **tolerances: float) -> list[dict]:
 @pytest.mark.long
 def test_two_processes_train_an_equal_model(feature_set, tmp_path):
     """24 windows in batches of 5: shares of 3 and 2, and at the end of an epoch 2 and 2; chunks count unequally."""
-    words = ["lstr_cli.main", "train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "two"]
+    words = ["lstr_cli", "train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "two"]
     process = torchrun(*words, "--preset", "lstr-small", settings=SETTINGS)
     assert process.stderr.count("192 chunks") == 1, "only one process reports"
     training, validation = (
@@ -105,7 +105,7 @@ def test_finetune_under_torchrun(small_set, tmp_path, monkeypatch):
     """One process reports and fills the cache; the other one waits and finds the chunks."""
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
     settings = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 1, "precision": "float32"}
-    words = ["lstr_cli.main", "finetune", small_set.videos, "--labels", small_set.labels, "-o", tmp_path / "weights"]
+    words = ["lstr_cli", "finetune", small_set.videos, "--labels", small_set.labels, "-o", tmp_path / "weights"]
     process = torchrun(*words, "--stream=flow", "--json", settings=settings | {"recipe.flow_algorithm": "dis"})
     assert process.stderr.count("flow: epoch 1/1") == process.stderr.count("3 computed now") == 1, process.stderr
     assert json.loads(process.stdout)["streams"] == ["flow"]
