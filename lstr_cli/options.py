@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -93,13 +93,11 @@ class Changes(dict[str, str]):
 
 
 class Option(click.Option):
-    """An option with a heading of the help; `named` and `groups` list what `--set` changes, by name and by prefix."""
+    """An option with a heading of the help, and what `--set` changes: names, and prefixes with a description."""
 
-    def __init__(
-        self, *args: Any, heading: str = MORE, named: Sequence[str] = (), groups: Mapping[str, str] = {}, **about: Any
-    ):
+    def __init__(self, *args: Any, heading: str = MORE, settings: Sequence[tuple[str, str]] = (), **about: Any):
         super().__init__(*args, **about)
-        self.heading, self.named, self.groups = heading, named, groups
+        self.heading, self.settings = heading, settings
 
 
 def option(flags: str, heading: str, help: str, name: str = "", **about: Any) -> Callable[[Any], Any]:
@@ -122,6 +120,8 @@ def set_option(named: str = "", **groups: str) -> Callable[[Any], Any]:
 
     The prefix `NAME` allows any other setting.
     """
+    settings = [(name, "") for name in named.split()]
+    settings += [(name if name == "NAME" else f"{name}.NAME", text) for name, text in groups.items()]
 
     def read(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Changes:
         found = Changes()
@@ -130,12 +130,12 @@ def set_option(named: str = "", **groups: str) -> Callable[[Any], Any]:
             if not equals or not name:
                 raise click.BadParameter(f"{value!r} is not NAME=VALUE, as in model.n_heads=8.")
             if not {name, name.partition(".")[0], "NAME"} & {*named.split(), *groups}:
-                known = ", ".join(name for name, _ in names_of(param))
+                known = ", ".join(name for name, _ in settings)
                 raise click.BadParameter(f"{name!r} is not a valid setting; write NAME=VALUE with one of: {known}.")
             found[name] = text
         return found
 
-    about: dict[str, Any] = {"named": named.split(), "groups": groups, "multiple": True, "callback": read}
+    about: dict[str, Any] = {"settings": settings, "multiple": True, "callback": read}
     return option("--set NAME=VALUE", MORE, "Change a setting; repeatable.", "settings", **about)
 
 
@@ -198,10 +198,10 @@ class Command(click.Command):
         for heading in sorted(headings, key=lambda heading: heading == MORE):
             of_it = [param for param in options if getattr(param, "heading", MORE) == heading]
             rows = [row for param in of_it if (row := param.get_help_record(ctx))]
-            for param in of_it:
-                named = ", ".join(key for key, text in names_of(param) if not text)
-                rows += [("  NAME=VALUE", f"with NAME one of: {named}")] if named else []
-                rows += [(f"  {key}=VALUE", text) for key, text in names_of(param) if text]
+            settings = [setting for param in of_it for setting in getattr(param, "settings", ())]
+            named = ", ".join(key for key, text in settings if not text)
+            rows += [("  NAME=VALUE", f"with NAME one of: {named}")] if named else []
+            rows += [(f"  {key}=VALUE", text) for key, text in settings if text]
             with formatter.section(heading):
                 formatter.write_dl(rows)
 
@@ -216,14 +216,6 @@ class Group(click.Group):
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.get_short_help_str(500)) for name, command in commands if command])
-
-
-def names_of(param: click.Parameter) -> list[tuple[str, str]]:
-    """Return the settings that an option changes, as model.NAME, with descriptions; empty for other options."""
-    if not isinstance(param, Option):
-        return []
-    own = [(name, "") for name in param.named]
-    return own + [(name if name == "NAME" else f"{name}.NAME", text) for name, text in param.groups.items()]
 
 
 def read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

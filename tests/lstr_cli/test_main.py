@@ -44,8 +44,8 @@ def test_help_lists_every_option_below_its_heading(lstr, monkeypatch, name):
     for option in (param for param in ALL[name].params if isinstance(param, Option)):
         section = out.partition(f"\n{option.heading}:\n")[2].partition("\n\n")[0]
         assert max(option.opts, key=len) in section, option.name
-        assert all(setting in section for setting in (*option.named, *option.groups))
-        assert not option.groups or option.heading == MORE
+        assert all(setting in section for setting, _ in option.settings)
+        assert not option.settings or option.heading == MORE
 
 
 def run_without(modules: tuple[str, ...], *words: object, **environment: str) -> str:
