@@ -67,8 +67,8 @@ def fetch(names: Iterable[str], mirror: str | None, progress: Any) -> Iterator[t
         target, wanted = place_of(entry) if entry.package else entry.place, entry.sha256_prefix
         found = sha256_of(target) if target.is_file() and wanted else ""
         if not wanted or not found.startswith(wanted):
-            source = entry.address
-            if mirror and (is_address(mirror) and mirror.endswith("/")):
+            source = mirror or entry.address
+            if mirror and is_address(mirror) and mirror.endswith("/"):
                 source = mirror + entry.name
             elif mirror and Path(mirror).is_dir():
                 source = str(Path(mirror) / entry.name)
@@ -79,8 +79,6 @@ def fetch(names: Iterable[str], mirror: str | None, progress: Any) -> Iterator[t
                     f"{mirror} is one file, but {len(chosen)} files were requested.",
                     "name one file to fetch, or name a folder or an address ending in / with --from.",
                 )
-            elif mirror:
-                source = mirror
             found = download(source, target, wanted, progress)
         if not wanted:
             pins = read_pins() | {entry.name: found}

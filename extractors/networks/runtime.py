@@ -136,10 +136,10 @@ def read_converted(folder: Path, key: str) -> bytes | None:
     return network if is_whole else None
 
 
-def write_converted(folder: Path, key: str, content: bytes, max_bytes: int = MAX_BYTES) -> None:
+def write_converted(folder: Path, key: str, content: bytes) -> None:
     """Store a converted network in a folder that processes may share; does nothing if the folder is not writable.
 
-    The least recently used networks are removed beyond `max_bytes`.
+    The least recently used networks are removed beyond MAX_BYTES.
     """
     with suppress(OutputError, OSError):
         with replacing(folder / f"{key}{SUFFIX}") as temporary:
@@ -153,5 +153,5 @@ def write_converted(folder: Path, key: str, content: bytes, max_bytes: int = MAX
         total = 0
         for _, size, path in sorted(found, reverse=True):
             total += size
-            if total > max_bytes:
+            if total > MAX_BYTES:
                 path.unlink(missing_ok=True)

@@ -73,7 +73,7 @@ class LiveReader:
         self.ended = False
         # `stream`, `wall` (time of arrival) or `average rate` (frames are counted).
         self.clock: str = self.options.clock
-        self.dropped = self.unseen = self.gaps = self.reconnects = 0
+        self.frames = self.dropped = self.unseen = self.gaps = self.reconnects = 0
         self.warnings: list[str] = []  # stored with the scores
         self._long_side, self._first, self._end = long_side, first, end
         self._packets, self._on_chunk, self._zones = packets, on_chunk, zones
@@ -82,7 +82,7 @@ class LiveReader:
         self._next = first  # the chunk after the latest one
         self._stopped = threading.Event()
         self._reader: PyAVReader | None = None
-        self._counted = [0, 0]  # frames and decode errors of earlier connections
+        self._earlier_errors = 0  # decode errors of earlier connections
         self._is_connected = self._has_received = False
         self._lost_at: float | None = None  # when the connection was lost, after frames were received
         self._notes: list[str] = []
@@ -102,14 +102,9 @@ class LiveReader:
         return self.options.on_lag or ("drop" if has_no_end else "wait")
 
     @property
-    def frames(self) -> int:
-        """Number of source frames decoded so far."""
-        return self._counted[0] + (self._reader.decoded if self._reader else 0)
-
-    @property
     def decode_errors(self) -> int:
         """Number of damaged packets and frames that were skipped so far."""
-        return self._counted[1] + (self._reader.decode_errors if self._reader else 0)
+        return self._earlier_errors + (self._reader.decode_errors if self._reader else 0)
 
     @property
     def link(self) -> str:
@@ -234,7 +229,7 @@ class LiveReader:
             packets=self._packets,
             endless=self._has_received or self.input.is_over,  # never reconnect to a recording
         )
-        self._counted, self._reader, self._origin = [self.frames, self.decode_errors], reader, None
+        self._earlier_errors, self._reader, self._origin = self.decode_errors, reader, None
         backdrop = None
         if self._zones:
             from lstr.extractors.video.zones import Backdrop
@@ -259,6 +254,7 @@ class LiveReader:
     def _timed(self, frames: Iterator[SourceFrame]) -> Iterator[SourceFrame]:
         """Convert the times of a connection's frames to this reader's clock, which continues over connections."""
         for frame in frames:
+            self.frames += 1
             now = monotonic()
             silence, self._heard = max(0.0, now - self._heard), now
             if self._lost_at is not None:
