@@ -49,50 +49,34 @@ class HostKernel:
         self.library = ctypes.CDLL(str(library))
         self.iterations: list[int] = []
 
-    def solve_in_place(self, planes: int, i0: int, flow: int, h: int, w: int, bound: float, blocks: int, schedule=FULL):
-        """Solve one pair, with the addresses that the CUDA kernel takes."""
-        pointers = map(ctypes.c_void_p, (planes, i0, flow))
-        self.iterations.append(self.library.solve_on_host(*pointers, h, w, ctypes.c_float(bound), blocks, *schedule))
-
     def solver(self, blocks: int, schedule=FULL) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """Return a Solve of `tvl1_gpu` with at most `blocks` per cluster, or the smallest cluster that fits."""
 
         def solve(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
             planes, i0, flow = image_planes(i1).contiguous(), i0.contiguous(), u.contiguous().clone()
-            h, w = i0.shape[1:]
+            (h, w), bound = i0.shape[1:], ctypes.c_float(stop_bound(*i0.shape[1:]))
             fitting = [layout.blocks for layout in layouts(h, w, HOPPER)]
             chosen = max((n for n in fitting if n <= blocks), default=fitting[0])
             for k in range(len(i0)):
-                pointers = (tensor[k].data_ptr() for tensor in (planes, i0, flow))
-                self.solve_in_place(*pointers, h, w, stop_bound(h, w), chosen, schedule)
+                pointers = (ctypes.c_void_p(tensor[k].data_ptr()) for tensor in (planes, i0, flow))
+                self.iterations.append(self.library.solve_on_host(*pointers, h, w, bound, chosen, *schedule))
             return flow
 
         return solve
 
 
-def build_host_kernel(folder: Path) -> HostKernel:
-    """Compile the kernel once for all processes; skip the test without a compiler."""
+@pytest.fixture(scope="module")
+def host(tmp_path_factory) -> HostKernel:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
         pytest.skip("no C++ compiler on this machine")
-    library, temporary = folder / "tvl1_cluster.so", folder / f"tvl1_cluster.{os.getpid()}.so"
-    if not library.exists():
-        # fma() of the kernel is one instruction on processors that have it
-        info = Path("/proc/cpuinfo")
-        has_fma = platform.machine() == "x86_64" and info.exists() and "fma" in info.read_text().split()
-        options = "-O3 -std=c++17 -shared -fPIC -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno".split()
-        options += ["-fno-trapping-math", *["-mfma"] * has_fma]
-        subprocess.run([compiler, *options, "-x", "c++", str(source(True).path), "-o", str(temporary)], check=True)
-        os.replace(temporary, library)
+    library, info = tmp_path_factory.mktemp("host kernel") / "tvl1_cluster.so", Path("/proc/cpuinfo")
+    # fma() of the kernel is one instruction on processors that have it
+    has_fma = platform.machine() == "x86_64" and info.exists() and "fma" in info.read_text().split()
+    options = "-O3 -std=c++17 -shared -fPIC -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno".split()
+    options += ["-fno-trapping-math", *["-mfma"] * has_fma]
+    subprocess.run([compiler, *options, "-x", "c++", source(True).path, "-o", library], check=True)
     return HostKernel(library)
-
-
-def need_nvrtc() -> None:
-    """Skip the test if CUDA's compiler is not installed."""
-    try:
-        bindings()
-    except FlowError as error:
-        pytest.skip(str(error))
 
 
 pytestmark = pytest.mark.long
@@ -101,9 +85,8 @@ CLOSE = 1e-3  # pixels, mean end-point difference of a pair
 
 
 @needs_kernel
-def test_chunks_give_the_same_bytes_as_on_the_cpu(tmp_path, shared, monkeypatch):
+def test_chunks_give_the_same_bytes_as_on_the_cpu(host, shared, monkeypatch):
     """With the CUDA kernel compiled for the host."""
-    host = build_host_kernel(tmp_path)
     video = shared / "data/ut_interaction/videos/seq01.mp4"
     chunks = real_frames(video, 30, 12, (48, 32)).reshape(2, 6, 32, 48, 3)
     monkeypatch.setattr(tvl1_gpu, "open_solver", lambda device: Solver("cluster", host.solver(4)))
@@ -188,30 +171,20 @@ CUTS = (18, 19)  # pairs between two videos: tvl1.c rounds one root in ten milli
 QUICK = (1, 2, 5)  # warps, outer and inner iterations
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory) -> HostKernel:
-    return build_host_kernel(tmp_path_factory.mktemp("host kernel"))
-
-
 def solved(frames: np.ndarray, solve) -> np.ndarray:
     """Flow (F - 1, H, W, 2) between frames (F, H, W), by the whole pyramid."""
     return tvl1_gpu.solve_pyramids(torch.from_numpy(frames)[None], solve).movedim(1, -1).numpy()
 
 
-def real_pairs(shared: Path) -> list[np.ndarray]:
-    """Return 20 pairs (2, H, W) of real frames."""
+@opencv5
+@pytest.mark.parametrize("schedule", [QUICK, pytest.param(FULL, marks=[pytest.mark.slow, needs_kernel])])
+def test_the_cuda_kernel_equals_opencv_on_real_frames(host, shared, schedule):
+    """The short schedule tests a third of the 20 pairs; the iteration never converges at a cut."""
     places = [("ut_interaction", f"seq{k:02}", start) for k, start in ((1, 0), (4, 40), (6, 60), (9, 30))]
     places += [("urfall", f"fall-{k:02}", start) for k, start in ((1, 20), (5, 50))]
     videos = [grey_of(real_frames(shared / "data" / s / "videos" / f"{n}.mp4", at, 4)) for s, n, at in places]
     pairs = [np.stack(video[k : k + 2]) for k in range(3) for video in videos]
-    return [*pairs, np.stack((videos[0][0], videos[4][3])), np.stack((videos[5][0], videos[2][3]))]
-
-
-@opencv5
-@pytest.mark.parametrize("schedule", [QUICK, pytest.param(FULL, marks=[pytest.mark.slow, needs_kernel])])
-def test_the_cuda_kernel_equals_opencv_on_real_frames(host, shared, schedule):
-    """The short schedule tests a third of the pairs; the iteration never converges at a cut."""
-    pairs = real_pairs(shared)
+    pairs += [np.stack((videos[0][0], videos[4][3])), np.stack((videos[5][0], videos[2][3]))]
     for number in range(20) if schedule == FULL else (*range(0, 18, 3), 19):
         host.iterations.clear()
         ours = solved(pairs[number], host.solver(8 if number % 2 else 16, schedule))[0]
@@ -238,7 +211,10 @@ def test_the_flow_is_equal_for_each_number_of_blocks(h, w, host):
 )
 def test_the_cuda_kernel_compiles_without_spills(architecture):
     """sm_80 has no clusters: there a block takes a pair alone."""
-    need_nvrtc()
+    try:
+        bindings()
+    except FlowError as error:
+        pytest.skip(str(error))
     code, log = compile_source(source(clusters=architecture != "sm_80"), architecture)
     assert code.startswith(b"\x7fELF") and b"solve_scale" in code
     usage = re.search(r"Used (\d+) registers.*?(\d+) bytes smem", log)
