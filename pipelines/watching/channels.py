@@ -44,19 +44,17 @@ CUT_OFF = "its answer was cut off, is not HTTP, or came too slowly."
 Word = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 
 
-class AppriseConfig(Table, frozen=True):
-    """An address of Apprise."""
-
-    url: Secret
-
-
 class AppriseNotifier(Notifier):
     """Sends a sentence with the image of the event, or without it if that takes too long. Raises ConfigError."""
 
-    Config = AppriseConfig
+    class Config(Table, frozen=True):
+        """An address of Apprise."""
+
+        url: Secret
+
     sends_ends = False  # a sent message cannot be changed
 
-    def __init__(self, name: str, config: AppriseConfig):
+    def __init__(self, name: str, config: Config):
         super().__init__(name, config)
         try:
             import apprise
@@ -100,13 +98,6 @@ class AppriseNotifier(Notifier):
         self._closing.set()
 
 
-class CommandConfig(Table, frozen=True):
-    """A program."""
-
-    # the program and its arguments
-    command: Annotated[tuple[Word, ...], Meta(min_length=1)]
-
-
 class CommandNotifier(Notifier):
     """Starts a program, never by a shell.
 
@@ -114,9 +105,12 @@ class CommandNotifier(Notifier):
     Its output is thrown away, because it may contain secrets.
     """
 
-    Config = CommandConfig
+    class Config(Table, frozen=True):
+        """A program and its arguments."""
 
-    def __init__(self, name: str, config: CommandConfig):
+        command: Annotated[tuple[Word, ...], Meta(min_length=1)]
+
+    def __init__(self, name: str, config: Config):
         super().__init__(name, config)
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = False
@@ -171,14 +165,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-class WebhookConfig(Table, frozen=True):
-    """An address that takes JSON by POST."""
-
-    url: Secret
-    # the key of the signature
-    secret: Secret = Secret("")
-
-
 class WebhookNotifier(Notifier):
     """Posts notices to an http or https address; redirects are not followed. Raises ConfigError.
 
@@ -187,9 +173,13 @@ class WebhookNotifier(Notifier):
     when the answer is 2xx. No message contains the address.
     """
 
-    Config = WebhookConfig
+    class Config(Table, frozen=True):
+        """An address that takes JSON by POST, and the key of the signature."""
 
-    def __init__(self, name: str, config: WebhookConfig):
+        url: Secret
+        secret: Secret = Secret("")
+
+    def __init__(self, name: str, config: Config):
         super().__init__(name, config)
         hint = "use an address such as https://host/path as its url."
         try:

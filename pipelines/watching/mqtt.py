@@ -35,20 +35,6 @@ MAX_LEVEL = 100  # characters
 Topic = Annotated[str, Meta(pattern=r"^(?!/)[^+#\x00-\x1f]*$")]
 
 
-class MqttConfig(Table, frozen=True):
-    """An MQTT broker."""
-
-    host: Host
-    port: Port = 1883
-    user: str = ""
-    password: Secret = Secret("")
-    tls: bool = False
-    # the beginning of the topics
-    prefix: Topic = "lstr"
-    # the topic below which Home Assistant looks for entities; empty for no discovery
-    discovery: Topic = "homeassistant"
-
-
 class MqttNotifier(Notifier):
     """One connection to a broker, which reconnects by itself. Every message has QoS 1.
 
@@ -58,9 +44,20 @@ class MqttNotifier(Notifier):
     that. Only announced events change a state: an event in quiet hours does not.
     """
 
-    Config = MqttConfig
+    class Config(Table, frozen=True):
+        """An MQTT broker."""
 
-    def __init__(self, name: str, config: MqttConfig):
+        host: Host
+        port: Port = 1883
+        user: str = ""
+        password: Secret = Secret("")
+        tls: bool = False
+        # the beginning of the topics
+        prefix: Topic = "lstr"
+        # the topic below which Home Assistant looks for entities; empty for no discovery
+        discovery: Topic = "homeassistant"
+
+    def __init__(self, name: str, config: Config):
         super().__init__(name, config)
         levels = [UNSAFE.sub("_", level) for level in config.prefix.strip("/").split("/")]
         self.prefix = "/".join(levels).lstrip("$") or "lstr"

@@ -31,7 +31,6 @@ from lstr.pipelines.watching.site import OPEN_PATHS, WatchSite
 from lstr.pipelines.watching.worker import Worker, rules_of
 
 CLEAN_INTERVAL_S = 3600.0  # between two searches for events that are too old
-DAY_S = 86_400.0
 STUCK_S = 60.0  # without a sign of life, after which a worker counts as stuck
 MAX_SOURCES = 64  # each has a connection and threads of its own
 # What the history keeps across restarts: names of paused sources, added sources with their addresses, and zones that
@@ -256,7 +255,7 @@ class Service:
                 self.recorder.flush()
                 if monotonic() - cleaned > CLEAN_INTERVAL_S:
                     cleaned = monotonic()
-                    old = self.history.delete_old(self.config.history.days * DAY_S)
+                    old = self.history.delete_old(self.config.history.days * 86_400)
                     if self.clips:
                         self.clips.remove(event.id for event in old)
             except Exception as caught:  # sources continue, and the supervisor is notified

@@ -100,8 +100,18 @@ class WatchSite:
 
     def app(self) -> Starlette:
         """Return the application."""
+        document = {  # the content comes by the stream
+            "colours": {},
+            "palette": CLASSES,
+            "undecidable": [BACKGROUND, AMBIGUOUS],
+            "full_scale": FULL_SCALE,
+            "no_score": NO_SCORE,
+            "most_zones": MOST_ZONES,
+            "most_corners": MOST_CORNERS,
+        }
+        page = build_page("watch", "Watch", SCRIPTS, document, is_served=True)
         routes = [
-            Route("/", self._page),
+            Route("/", lambda request: page_response(page)),
             Route("/state", lambda request: JSONResponse(self.dashboard.state())),
             Route("/stream", lambda request: event_stream(self._pieces())),
             Route("/frame/{name}", self._frame),
@@ -117,18 +127,6 @@ class WatchSite:
         ]
         handlers: Any = {LstrError: self._refuse, HTTPException: refused}
         return Starlette(routes=routes, exception_handlers=handlers)
-
-    def _page(self, request: Request) -> Response:
-        document = {  # the content comes by the stream
-            "colours": {},
-            "palette": CLASSES,
-            "undecidable": [BACKGROUND, AMBIGUOUS],
-            "full_scale": FULL_SCALE,
-            "no_score": NO_SCORE,
-            "most_zones": MOST_ZONES,
-            "most_corners": MOST_CORNERS,
-        }
-        return page_response(build_page("watch", "Watch", SCRIPTS, document, is_served=True))
 
     async def _pieces(self) -> AsyncIterator[str]:
         """Yield messages as they come, all messages of an interval together."""

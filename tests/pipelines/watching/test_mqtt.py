@@ -18,7 +18,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from lstr.pipelines.watching import mqtt
-from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier, identifier, safe_level
+from lstr.pipelines.watching.mqtt import MqttNotifier, identifier, safe_level
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.waiting import wait_until
 from tests.support.watching import count_pending, recent_event
@@ -111,7 +111,7 @@ def prefix(request) -> str:
 @pytest.fixture
 def connect(broker, prefix, history):
     """Open a channel `home` of the broker: connect(**callbacks) -> notifications."""
-    config = MqttConfig("127.0.0.1", broker.port, prefix=prefix, discovery="ha")
+    config = MqttNotifier.Config("127.0.0.1", broker.port, prefix=prefix, discovery="ha")
     return lambda **callbacks: Notifications({"home": (MqttNotifier, config)}, history, print, **callbacks)
 
 
@@ -220,7 +220,7 @@ def test_a_broker_that_restarts_receives_all_states(history, tmp_path, monkeypat
     for event in (ended, active):
         history.begin(event, ["home"], event.decided)
     history.update(replace(ended, end=ended.seen), ended.seen)
-    channels = {"home": (MqttNotifier, MqttConfig("127.0.0.1", broker.port))}
+    channels = {"home": (MqttNotifier, MqttNotifier.Config("127.0.0.1", broker.port))}
     with Notifications(channels, history, print) as running:
         running.show_sources({"hall": ["falling"], "yard": ["falling"]})
         wait_until(lambda: running.deliveries["home"].failed)
@@ -246,5 +246,6 @@ def test_names_are_safe_in_topics():
     assert levels[0] == "hall" and levels[9] == "küche" and len({*levels}) == len(names)
     assert not [level for level in levels if not level or len(level) > 120 or {*level} & {*"+#/\0\ud800"}]
     for text, prefix in (("a/$x/#/", "a/$x/_"), ("", "lstr")):
-        assert MqttNotifier("home", MqttConfig("broker", prefix=text)).topic("available") == f"{prefix}/available"
+        notifier = MqttNotifier("home", MqttNotifier.Config("broker", prefix=text))
+        assert notifier.topic("available") == f"{prefix}/available"
     assert len({identifier(name) for name in names}) == len(names) and identifier("küche").isascii()

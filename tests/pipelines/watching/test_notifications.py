@@ -20,17 +20,9 @@ from packaging.requirements import Requirement
 from lstr import errors
 from lstr.errors import ConfigError, install_hint
 from lstr.pipelines.watching import channels, notifications
-from lstr.pipelines.watching.channels import (
-    WEBHOOK_TIMEOUT_S,
-    AppriseConfig,
-    AppriseNotifier,
-    CommandConfig,
-    CommandNotifier,
-    WebhookConfig,
-    WebhookNotifier,
-)
+from lstr.pipelines.watching.channels import WEBHOOK_TIMEOUT_S, AppriseNotifier, CommandNotifier, WebhookNotifier
 from lstr.pipelines.watching.config import ActionConfig, Hours, NotificationConfig, WatchConfig, read_config
-from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
+from lstr.pipelines.watching.mqtt import MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
 from lstr.pipelines.watching.recorder import Policy, Snooze
 from tests.support.documents import ROOT, block_with
@@ -40,7 +32,7 @@ from tests.support.waiting import wait_until
 from tests.support.watching import count_pending, event_of, recent_event
 
 NOON = datetime(2026, 11, 26, 12).astimezone()
-CHANNELS = dict.fromkeys(("phone", "log"), (CommandNotifier, CommandConfig(("true",))))
+CHANNELS = dict.fromkeys(("phone", "log"), (CommandNotifier, CommandNotifier.Config(("true",))))
 CONFIG = WatchConfig(Path("watch.toml"), None, Path("data"), {}, channels=CHANNELS)
 ALWAYS, NIGHT = NotificationConfig(), (Hours("22:00-06:00"),)
 
@@ -139,7 +131,7 @@ def announce_by_webhook(history):
     def begin(receiver: Receiver, *events) -> Notifications:
         for event in events:
             history.begin(event, ["hook"], event.decided)
-        return Notifications({"hook": (WebhookNotifier, WebhookConfig(url=receiver.root))}, history, [].append)
+        return Notifications({"hook": (WebhookNotifier, WebhookNotifier.Config(url=receiver.root))}, history, [].append)
 
     return begin
 
@@ -184,10 +176,10 @@ def test_all_threads_end_even_if_a_channel_hangs(history, monkeypatch):
     before, event = {*threading.enumerate()}, recent_event()
     with Receiver("never") as receiver:
         channels = {
-            "a": (CommandNotifier, CommandConfig(command=("sleep", "1000"))),
-            "b": (MqttNotifier, MqttConfig(host="127.0.0.1", port=9)),
-            "c": (AppriseNotifier, AppriseConfig(url="json://127.0.0.1:9")),
-            "d": (WebhookNotifier, WebhookConfig(url=receiver.root)),
+            "a": (CommandNotifier, CommandNotifier.Config(command=("sleep", "1000"))),
+            "b": (MqttNotifier, MqttNotifier.Config(host="127.0.0.1", port=9)),
+            "c": (AppriseNotifier, AppriseNotifier.Config(url="json://127.0.0.1:9")),
+            "d": (WebhookNotifier, WebhookNotifier.Config(url=receiver.root)),
         }
         history.begin(event, [*channels], event.decided)
         with Notifications(channels, history, print, lambda _: None):
@@ -211,11 +203,11 @@ def announce(history):
 
 
 def python(code: str, *arguments: str):
-    return CommandNotifier, CommandConfig(command=(sys.executable, "-S", "-c", code, *arguments))
+    return CommandNotifier, CommandNotifier.Config(command=(sys.executable, "-S", "-c", code, *arguments))
 
 
 def webhook(root: str, **values):
-    return WebhookNotifier, WebhookConfig(url=f"{root}/in?token=abc123", **values)
+    return WebhookNotifier, WebhookNotifier.Config(url=f"{root}/in?token=abc123", **values)
 
 
 def write_distribution(folder: Path, name: str, **files: str) -> None:
@@ -236,7 +228,7 @@ def test_apprise_waits_for_the_image(history, announce, tmp_path):
         return image if len(asked) > 1 else None
 
     with Receiver() as receiver:
-        phone = AppriseNotifier, AppriseConfig(receiver.root.replace("http://", "json://"))
+        phone = AppriseNotifier, AppriseNotifier.Config(receiver.root.replace("http://", "json://"))
         with announce(event, find, phone=phone) as running:
             wait_until(lambda: not count_pending(history))
             history.update(replace(event, end=event.seen), event.seen)
@@ -252,8 +244,8 @@ def test_apprise_waits_for_the_image(history, announce, tmp_path):
 @pytest.mark.parametrize(
     ("channel", "package"),
     [
-        ((AppriseNotifier, AppriseConfig("json://h")), "apprise"),
-        ((MqttNotifier, MqttConfig("localhost")), "paho.mqtt.client"),
+        ((AppriseNotifier, AppriseNotifier.Config("json://h")), "apprise"),
+        ((MqttNotifier, MqttNotifier.Config("localhost")), "paho.mqtt.client"),
     ],
 )
 def test_a_missing_extra_is_an_error_with_the_command(history, monkeypatch, channel, package):
@@ -334,7 +326,7 @@ def test_a_webhook_is_signed_and_repeated_until_it_succeeds(history, announce, m
 
 FAULTY = {
     "exit code": lambda root: python("import sys; sys.exit(3)"),
-    "missing program": lambda root: (CommandNotifier, CommandConfig(command=("/dev/null/x",))),
+    "missing program": lambda root: (CommandNotifier, CommandNotifier.Config(command=("/dev/null/x",))),
     **dict.fromkeys(["never", "slow", "endless", 302, 500], webhook),
 }
 
@@ -354,7 +346,7 @@ def test_a_faulty_channel_keeps_its_notification_and_delays_no_other(history, an
 @pytest.mark.parametrize("url", ["ftp://h/x", "file:///etc/passwd", "/x", "http://", "http://h:99999/", "http://h/a b"])
 def test_invalid_addresses(url):
     with pytest.raises(ConfigError) as caught:
-        WebhookNotifier("a", WebhookConfig(url))
+        WebhookNotifier("a", WebhookNotifier.Config(url))
     assert url not in str(caught.value)
 
 
