@@ -28,7 +28,6 @@ from lstr_cli.options import (
 
 if TYPE_CHECKING:  # they import numpy
     from lstr.pipelines.evaluation.analysis import Findings
-    from lstr.pipelines.evaluation.comparison import Comparison
     from lstr.pipelines.evaluation.evaluate import EvaluateResult
     from lstr.pipelines.evaluation.scoring import Evaluation
 
@@ -135,7 +134,7 @@ def command(paths, settings, to, as_json, show_all, **others):
         console.say_next("lstr", "detect", "VIDEO", "-c", checkpoints[0], "-o", "timeline")
 
 
-def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool, show_all: bool) -> None:
+def _show(result: "EvaluateResult", to: str | None, as_json: bool, show_all: bool) -> None:
     """Print a result: as JSON, as a table for a paper, or as tables for a terminal."""
     from lstr.pipelines.evaluation.tables import paper_table
 
@@ -147,12 +146,12 @@ def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool, 
     elif to:
         click.echo(paper_table(findings.judged, to), nl=False)
     else:
-        show_findings(findings, getattr(result, "sentence", ""), show_all)
+        show_findings(findings, result.sentence, show_all)
     if result.page:
         console.say(f"report: {result.page.resolve()}")
 
 
-def _compare_on_videos(paths: tuple[str, ...], settings: Changes, **others: Any) -> "Comparison":
+def _compare_on_videos(paths: tuple[str, ...], settings: Changes, **others: Any) -> "EvaluateResult":
     """Measure model files on videos that none was trained on; without --labels the last path is the labels."""
     from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
     from lstr.pipelines.model_files.model_file import is_meant_as_model

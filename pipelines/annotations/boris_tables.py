@@ -1,6 +1,5 @@
 """Read the event tables that BORIS exports."""
 
-import csv
 from collections import defaultdict
 from itertools import islice
 
@@ -48,7 +47,7 @@ class EventTable(Format):
     def recognises(self, file: File) -> bool:
         try:
             return file.ending in (".csv", ".tsv", ".txt") and _header(Rows(file.beginning)) is not None
-        except (LabelsError, csv.Error):
+        except LabelsError:
             return False
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
@@ -62,13 +61,10 @@ class EventTable(Format):
         header_line, columns, above = header
         only_name = (above.get(FIRST) or [""])[0] or video_id
         rows: dict[str, Lines] = defaultdict(list)  # by observation
-        try:
-            for line, cells in table:
-                if line > header_line and any(map(str.strip, cells)):
-                    row = {what: cells[at].strip() if at < len(cells) else "" for what, at in columns.items()}
-                    rows[row.get("observation") or only_name].append((line, row))
-        except csv.Error as error:
-            raise LabelsError(f"The table cannot be read ({error}).", "export it again.") from error
+        for line, cells in table:
+            if line > header_line and any(map(str.strip, cells)):
+                row = {what: cells[at].strip() if at < len(cells) else "" for what, at in columns.items()}
+                rows[row.get("observation") or only_name].append((line, row))
         observations: list[Observation] = []
         classes: dict[str, None] = {}
         notes: list[Note] = []

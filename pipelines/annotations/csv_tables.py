@@ -51,78 +51,75 @@ class Tsv(Format):
     def recognises(self, file: File) -> bool:
         if file.ending != ".txt":
             return super().recognises(file)
+        line = first_line(file.text)
         try:
-            header = next(iter(Rows(first_line(file.text))), (1, []))[1]
-            return layout_of(header, {}) is not None
-        except csv.Error:
+            return layout_of(next(iter(Rows(line)), (1, []))[1], {}) is not None
+        except LabelsError:  # a text that begins with a quotation mark
             return False
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         segments: dict[str, list[Segment]] = {}
         subsets: dict[str, str] = {}
         durations: Durations = {}
-        try:
-            table = Rows(file.text)
-            rows = iter(table)
-            _, header = next(rows, (1, []))
-            columns = layout_of(header, options.columns, options.frames is not None)
-            if columns is None:
-                raise unknown_columns(header)
-            lasts = columns["end"].lasts
-            read = {column.at for column in columns.values()}
-            unread: dict[Column, set[str]] = {
-                Column(at, name): set()
-                for at, name in enumerate(header)
-                if name.strip() and at not in read and name.strip().casefold() not in NAMES
-            }
-            faults = Faults()
-            for line, cells in rows:
-                with faults.collect():
-                    _check_cells(cells, line, columns, len(header), table.delimiter)
-                row = {at: _cell(cells, at) for at in read}
-                if not any(row.values()):
-                    continue
-                others = {name: text_of(row[columns[name].at]) for name in OTHERS if name in columns}
-                with faults.collect():
-                    if "video" in others and not others["video"]:
-                        raise LabelsError(
-                            f"Line {line}: the name of the video is missing.",
-                            "write it into each row: a spreadsheet drops it below merged cells; delete rows of totals.",
-                        )
-                video = others.get("video") or video_id
-                if subset := others.get("subset"):
-                    subsets[video] = subset
-                label = text_of(row[columns["label"].at])
-                first, second = row[columns["start"].at], row[columns["end"].at]
-                with faults.collect():
-                    if not label and (first or (second and not lasts)):
-                        raise LabelsError(
-                            f"Line {line}: the label is missing.",
-                            f"write one under {columns['label'].name!r}, or delete the times next to it.",
-                        )
-                segment = None
-                if label:
-                    times = []
-                    for column, cell in ((columns["start"], first), (columns["end"], second)):
-                        with faults.collect(column.name):
-                            times.append(parse_time(cell, line, video, options, column))
-                    score = None
-                    with faults.collect("score"):
-                        score = number_of(others["score"], line) if others.get("score") else None
-                    start, end = times if len(times) == 2 else (0.0, 0.0)  # a fault stops the reading below
-                    end = start + end if lasts else end
-                    segment = Segment(start, end, label, score, others.get("subject", ""))
-                segments.setdefault(video, []).extend([segment] if segment else [])
-                if (duration := columns.get("duration")) and (cell := row[duration.at]):
-                    with faults.collect(duration.name):
-                        seconds = parse_time(cell, line, video, options, duration)
-                        durations.setdefault(video, []).append((seconds, segment))
-                for column, texts in unread.items():
-                    if len(texts) < 2 and (cell := _cell(cells, column.at)) and not TIME.fullmatch(cell):
-                        texts.add(cell)  # with two different texts the column may be the video
-            faults.stop()
-        except csv.Error as error:
-            raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+        table = Rows(file.text)
+        rows = iter(table)
+        _, header = next(rows, (1, []))
+        columns = layout_of(header, options.columns, options.frames is not None)
+        if columns is None:
+            raise unknown_columns(header)
+        lasts = columns["end"].lasts
+        read = {column.at for column in columns.values()}
+        unread: dict[Column, set[str]] = {
+            Column(at, name): set()
+            for at, name in enumerate(header)
+            if name.strip() and at not in read and name.strip().casefold() not in NAMES
+        }
+        faults = Faults()
+        for line, cells in rows:
+            with faults.collect():
+                _check_cells(cells, line, columns, len(header), table.delimiter)
+            row = {at: _cell(cells, at) for at in read}
+            if not any(row.values()):
+                continue
+            others = {name: text_of(row[columns[name].at]) for name in OTHERS if name in columns}
+            with faults.collect():
+                if "video" in others and not others["video"]:
+                    raise LabelsError(
+                        f"Line {line}: the name of the video is missing.",
+                        "write it into each row: a spreadsheet drops it below merged cells; delete rows of totals.",
+                    )
+            video = others.get("video") or video_id
+            if subset := others.get("subset"):
+                subsets[video] = subset
+            label = text_of(row[columns["label"].at])
+            first, second = row[columns["start"].at], row[columns["end"].at]
+            with faults.collect():
+                if not label and (first or (second and not lasts)):
+                    raise LabelsError(
+                        f"Line {line}: the label is missing.",
+                        f"write one under {columns['label'].name!r}, or delete the times next to it.",
+                    )
+            segment = None
+            if label:
+                times = []
+                for column, cell in ((columns["start"], first), (columns["end"], second)):
+                    with faults.collect(column.name):
+                        times.append(parse_time(cell, line, video, options, column))
+                score = None
+                with faults.collect("score"):
+                    score = number_of(others["score"], line) if others.get("score") else None
+                start, end = times if len(times) == 2 else (0.0, 0.0)  # a fault stops the reading below
+                end = start + end if lasts else end
+                segment = Segment(start, end, label, score, others.get("subject", ""))
+            segments.setdefault(video, []).extend([segment] if segment else [])
+            if (duration := columns.get("duration")) and (cell := row[duration.at]):
+                with faults.collect(duration.name):
+                    seconds = parse_time(cell, line, video, options, duration)
+                    durations.setdefault(video, []).append((seconds, segment))
+            for column, texts in unread.items():
+                if len(texts) < 2 and (cell := _cell(cells, column.at)) and not TIME.fullmatch(cell):
+                    texts.add(cell)  # with two different texts the column may be the video
+        faults.stop()
         lengths, notes = _lengths(durations, columns, options)
         if unread:
             sentence = f"ignored columns: {', '.join(repr(column.name) for column in unread)}"
@@ -237,7 +234,7 @@ class Binary(Format):
                 return False
             actions, _ = _binary_columns(header)
             return bool(actions) and all(_cell(cells, at) in VALUES for _, cells in rows for at in actions)
-        except (LabelsError, csv.Error, ValueError):
+        except (LabelsError, ValueError):
             return False
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
@@ -248,36 +245,33 @@ class Binary(Format):
         if options.columns:  # the user has declared that its rows are segments
             return Csv().read(file, video_id, options)
         moments: list[float] = []
-        try:
-            rows = iter(Rows(file.text))
-            _, header = next(rows, (1, []))
-            actions, moment = _binary_columns(header)
-            counts_frames = moment is None or header[moment].strip().casefold() == "frame"
-            time_column = Column(moment or 0, "", counts_frames=counts_frames)
-            values: dict[int, list[int]] = {at: [] for at in actions}
-            faults = Faults()
-            for line, cells in rows:
-                if not any(map(str.strip, cells)):
-                    continue
-                for at in actions:
-                    written = _cell(cells, at)
-                    with faults.collect(header[at].strip()):
-                        if written not in VALUES:
-                            raise LabelsError(
-                                f"Line {line}: {brief(written) if written else 'nothing'} is neither 0 nor 1.",
-                                "write 1 where the action is active, else 0.",
-                            )
-                    values[at].append(VALUES.get(written, 0))
-                cell = str(len(moments)) if moment is None else _cell(cells, moment)
-                moments.append(parse_time(cell, line, video_id, options, time_column))
-                if len(moments) > 1 and moments[-1] <= moments[-2]:
-                    raise LabelsError(
-                        f"Line {line}: {brief(cell)} is not after the row above.",
-                        "sort the rows by time, and give each video its own file.",
-                    )
-            faults.stop()
-        except csv.Error as error:
-            raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+        rows = iter(Rows(file.text))
+        _, header = next(rows, (1, []))
+        actions, moment = _binary_columns(header)
+        counts_frames = moment is None or header[moment].strip().casefold() == "frame"
+        time_column = Column(moment or 0, "", counts_frames=counts_frames)
+        values: dict[int, list[int]] = {at: [] for at in actions}
+        faults = Faults()
+        for line, cells in rows:
+            if not any(map(str.strip, cells)):
+                continue
+            for at in actions:
+                written = _cell(cells, at)
+                with faults.collect(header[at].strip()):
+                    if written not in VALUES:
+                        raise LabelsError(
+                            f"Line {line}: {brief(written) if written else 'nothing'} is neither 0 nor 1.",
+                            "write 1 where the action is active, else 0.",
+                        )
+                values[at].append(VALUES.get(written, 0))
+            cell = str(len(moments)) if moment is None else _cell(cells, moment)
+            moments.append(parse_time(cell, line, video_id, options, time_column))
+            if len(moments) > 1 and moments[-1] <= moments[-2]:
+                raise LabelsError(
+                    f"Line {line}: {brief(cell)} is not after the row above.",
+                    "sort the rows by time, and give each video its own file.",
+                )
+        faults.stop()
         if not moments or not values:
             raise LabelsError(
                 "The table has no named column of 0 and 1.", "name its columns in the first line, one per action."

@@ -59,7 +59,8 @@ def number_of(text: str, line: int) -> float:
 class Rows:
     """The rows of a table, each with the number of its first line, from the first row that is not blank.
 
-    They can be iterated several times. Raises LabelsError for an unclosed quotation mark, and csv.Error.
+    They can be iterated several times. Raises LabelsError if the table cannot be read, or for an unclosed quotation
+    mark.
     """
 
     def __init__(self, text: str):
@@ -89,7 +90,12 @@ class Rows:
                 if reader.line_num + self._first > number + 1 or str(error).startswith("unexpected end"):
                     raise unclosed(number) from error
                 # text next to quotation marks: parse the line again in non-strict mode
-                cells = next(csv.reader([last_line], delimiter=self.delimiter))
+                try:
+                    cells = next(csv.reader([last_line], delimiter=self.delimiter))
+                except csv.Error as other:
+                    raise LabelsError(
+                        f"The table cannot be read ({other}).", "save it again as CSV in UTF-8."
+                    ) from other
                 if any("\n" in cell or "\r" in cell for cell in cells):
                     raise unclosed(number) from error
             is_above = is_above and not any(map(str.strip, cells))

@@ -5,7 +5,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from lstr.errors import CheckpointError, SeenError, few
 from lstr.extractors.devices import choose_device
@@ -17,8 +16,8 @@ from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named, with_ambiguous
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.annotations.videos import footage_of_files
-from lstr.pipelines.evaluation.analysis import RESAMPLES, Findings, names_of
-from lstr.pipelines.evaluation.evaluate import judge
+from lstr.pipelines.evaluation.analysis import RESAMPLES, names_of
+from lstr.pipelines.evaluation.evaluate import EvaluateResult, judge
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring
 from lstr.pipelines.features.chunk_cache import find_cache
@@ -47,38 +46,11 @@ class ComparisonOptions:
     """Use only videos of this subset"""
     resamples: int = RESAMPLES
     """Number of resamples of the videos for confidence intervals"""
-    cache: str | Path | None = None
-    """Folder for frames and flow; None for the default folder"""
-    device: str | None = None
     output: str | Path | None = None
     """Folder for report.html, JSON, CSV and figures"""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The result of a comparison."""
-
-    findings: Findings
-    # Ids of the videos that no model was trained on
-    videos: Sequence[str]
-    failed: Sequence[Failed] = ()
-    # The report, if `output` was set
-    page: Path | None = None
-
-    @property
-    def sentence(self) -> str | None:
-        """The better of two models, and whether the difference is significant; None unless there are two models."""
-        return self.findings.comparison[0]["sentence"] if len(self.findings.comparison) == 1 else None
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The JSON object that `--json` prints: the verdict on two models, and the metrics and evaluations of all."""
-        verdict = {"sentence": self.sentence, "better": self.findings.comparison[0]["better"]} if self.sentence else {}
-        whole = self.findings.document
-        return {**verdict, **whole, "videos": self.videos} if self.findings.several else whole
-
-
-Event = Progress | Notice | Failed | Finished[Comparison]
+Event = Progress | Notice | Failed | Finished[EvaluateResult]
 
 
 def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
@@ -111,8 +83,8 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     held = replace(labels, videos={i: replace(labels.videos[i], subset=TESTING) for i in videos}, has_subsets=True)
     stop_at_errors(check(held, footage=footage_of_files(videos)), str(options.labels))
     names = names_of([model.path.absolute() for model in models])
-    device, failed = choose_device(options.device), dict[str, Failed]()
-    cache = find_cache(options.cache)
+    device, failed = choose_device(None), dict[str, Failed]()
+    cache = find_cache(None)
     with TemporaryDirectory(prefix="lstr-comparison-") as folder:
         made: dict[str, Path] = {}
         for name, model in zip(names, models, strict=True):
@@ -142,7 +114,14 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
             scored.append((name, model.checkpoint(device), dataset.split(TESTING)))
         findings = yield from judge(scored, Scoring(), options.resamples)
         page = write_evaluation(Path(options.output), findings) if options.output else None
-    yield Finished(Comparison(findings, kept, tuple(failed.values()), page))
+    document, sentence = findings.document, ""
+    if findings.several:
+        document = {**document, "videos": kept}
+    if len(findings.comparison) == 1:
+        (row,) = findings.comparison
+        sentence = row["sentence"]
+        document = {"sentence": sentence, "better": row["better"], **document}
+    yield Finished(EvaluateResult(document, findings, page, sentence=sentence, failed=tuple(failed.values())))
 
 
 def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str, Place]:

@@ -28,7 +28,7 @@ from lstr.pipelines.evaluation.thresholds import Scored, choose_rule
 from lstr.pipelines.features.dataset import Split, network_overlap, read_dataset, training_warnings
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
-from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.settings import Count, check_fields
 from lstr.timeline import DEFAULT
 
@@ -93,13 +93,17 @@ class EvaluateResult:
     """The result of an evaluation."""
 
     document: dict[str, Any]
-    """What `lstr evaluate --json` prints: metrics, or thresholds"""
+    """What `lstr evaluate --json` prints: metrics, thresholds, or the verdict on two models and the metrics of each"""
     findings: Findings | None = None
     """The analysis; None if thresholds were chosen"""
     page: Path | None = None
     """The report, if `output` was set"""
     takes_videos: bool = False
     """Whether the first checkpoint has the recipe of its features, so that it can run on videos"""
+    sentence: str = ""
+    """The better of two models that were compared on videos, and whether the difference is significant"""
+    failed: Sequence[Failed] = ()
+    """The videos of a comparison whose features could not be computed"""
 
 
 Event = Progress | Notice | Finished[EvaluateResult]
