@@ -52,8 +52,6 @@ def pair_of(name: str) -> list[np.ndarray]:
     return moved(h, w, dx=1.0, dy=-0.5, seed=h)
 
 
-SOURCES = Path(tvl1.__file__).resolve().parent
-PROGRAM = Path(__file__).with_name("tvl1_program.c")
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")  # as in setup.py
 COMPILERS = (("aarch64-linux-gnu-gcc",), ("clang", "--target=aarch64-linux-gnu", "-fuse-ld=lld"))
 EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
@@ -62,7 +60,7 @@ EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
 class EmulatedKernel:
     """Replaces the module `_tvl1`."""
 
-    def __init__(self, command: Sequence[str], folder: Path):
+    def __init__(self, command: Sequence[str | Path], folder: Path):
         self._command, self._folder = command, folder
 
     def _run(self, *arguments: object) -> str:
@@ -82,20 +80,6 @@ class EmulatedKernel:
         arguments.write_bytes(np.array([w, h, variant], np.int32).tobytes() + b"".join(p.tobytes() for p in planes))
         self._run(arguments, result)
         u1[...], u2[...] = np.fromfile(result, np.float32).reshape(2, h, w)
-
-
-def build_for_arm(folder: Path, compiler: Sequence[str]) -> EmulatedKernel:
-    """Compile the kernel with one of COMPILERS; skip the test if the compiler or an emulator is missing."""
-    emulator = next(filter(None, map(shutil.which, EMULATORS)), None)
-    if not emulator:
-        pytest.skip(f"no emulator of 64-bit ARM: none of {', '.join(EMULATORS)}")
-    if not shutil.which(compiler[0]):
-        pytest.skip(f"no {compiler[0]}, which compiles for 64-bit ARM")
-    program = folder / "tvl1"
-    warnings = ("-Wall", "-Werror", "-Wno-pass-failed")  # Clang reports loops that it does not vectorise
-    command = [*compiler, *FLAGS, *warnings, "-static", "-I", SOURCES, PROGRAM, "-o", program]
-    subprocess.run(command, check=True)
-    return EmulatedKernel((emulator, str(program)), folder)
 
 
 pytestmark = needs_kernel
@@ -136,7 +120,16 @@ EXACT = (*MOTIONS, "16x17", "33x16", "47x33", "64x257", "seq01", "fall-01")
 @pytest.mark.parametrize("compiler", COMPILERS, ids=lambda compiler: compiler[0])
 def test_flow_on_arm_equals_opencvs(compiler, tmp_path, monkeypatch):
     """For motion to the bit; elsewhere NEON rounds about one root in 10^8 differently, and the difference grows."""
-    monkeypatch.setattr(flow, "_tvl1", build_for_arm(tmp_path, compiler))
+    emulator = next(filter(None, map(shutil.which, EMULATORS)), None)
+    if not emulator:
+        pytest.skip(f"no emulator of 64-bit ARM: none of {', '.join(EMULATORS)}")
+    if not shutil.which(compiler[0]):
+        pytest.skip(f"no {compiler[0]}, which compiles for 64-bit ARM")
+    program, sources = tmp_path / "tvl1", Path(tvl1.__file__).resolve().parent
+    warnings = ("-Wall", "-Werror", "-Wno-pass-failed")  # Clang reports loops that it does not vectorise
+    files = ("-static", "-I", sources, Path(__file__).with_name("tvl1_program.c"), "-o", program)
+    subprocess.run([*compiler, *FLAGS, *warnings, *files], check=True)
+    monkeypatch.setattr(flow, "_tvl1", EmulatedKernel((emulator, program), tmp_path))
     monkeypatch.setattr(flow, "_spare", [])
     assert flow.variants() == ("plain", "neon")
     for name in (*EXACT, *HARD):
