@@ -16,8 +16,8 @@ from torch.nn import functional
 from lstr.errors import UnfitError, WeightsError
 from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.networks.archive import Archive, is_archive, is_member
+from lstr.extractors.networks.backbones import speed_up_depthwise
 from lstr.extractors.networks.build import backbone_of, identify, load_weights, network_recipe, randomise
-from lstr.extractors.networks.depthwise import speed_up_depthwise
 from lstr.extractors.networks.manifest import dataset_of, origin_of, published_as
 from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.published import find_weights

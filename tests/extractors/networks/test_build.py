@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from lstr.errors import MissingPathError, WeightsError
+from lstr.extractors.networks.backbones import _Depthwise, speed_up_depthwise
 from lstr.extractors.networks.build import fingerprint, load_weights, randomise
-from lstr.extractors.networks.depthwise import _Depthwise, speed_up_depthwise
 from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
