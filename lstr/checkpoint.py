@@ -31,7 +31,6 @@ from lstr.loaded_checkpoint import (
     Checkpoint,
     check_deflated,
     has_type,
-    is_tables,
     read_entries,
 )
 from lstr.models.kind import Model
@@ -189,7 +188,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         parts = read_entries(path, content)
         classes = tuple(parts.pop("classes"))
         calibration = content.get(CALIBRATION, {})
-        if not is_tables(calibration):
+        if not has_type(calibration, dict[str, dict[str, Tensor]]):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "save it again with lstr train.")
         for stream, table in calibration.items():
             check_plain(path, {f"calibration/{stream}/{name}": tensor for name, tensor in table.items()})

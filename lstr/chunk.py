@@ -43,12 +43,9 @@ class Clock:
 
     def at(self, chunk: Any) -> Any:
         """Return the start in seconds of a chunk, which is the end of the chunk before it; an int or an array."""
-        if not self.offset:
-            return self.length(chunk)
-        over = self.rate.numerator * self.offset.denominator
-        return (
-            chunk * (self.rate.denominator * self.offset.denominator) + self.offset.numerator * self.rate.numerator
-        ) / over
+        rate, offset = self.rate, self.offset
+        parts = chunk * (rate.denominator * offset.denominator) + offset.numerator * rate.numerator
+        return parts / (rate.numerator * offset.denominator)
 
     def first(self, seconds: float) -> int:
         """Return the chunk that contains a time, the later one at an edge; negative before the first chunk."""
@@ -86,7 +83,7 @@ class Clock:
         return cls(rate, offset)
 
     def _place(self, seconds: float) -> float:
-        return (seconds - float(self.offset) if self.offset else seconds) * float(self.rate)
+        return (seconds - float(self.offset)) * float(self.rate)
 
 
 # The clock of features that are made here: 4 chunks a second from the beginning.

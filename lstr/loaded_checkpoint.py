@@ -118,13 +118,6 @@ def fault_of_rules(classes: Sequence[str], stored: Mapping[str, Mapping[str, flo
     return ""
 
 
-def is_tables(value: Any) -> bool:
-    """Return whether a value is {stream: {name: tensor}}."""
-    from torch import Tensor
-
-    return has_type(value, dict[str, dict[str, Tensor]])
-
-
 def has_type(value: Any, shape: Any) -> bool:
     """Return whether a value and its content have a type such as dict[str, int]."""
     try:

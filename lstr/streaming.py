@@ -145,7 +145,18 @@ def step_streams(
         (n, 1 + n_ahead, C).
     """
     _check_model(model, state.model.config)
-    features, which = _join_features(model, rgb, flow, len(streams)), list(streams)
+    parts: list[Tensor] = []
+    for name, values in taken_features(model.config, rgb, flow, len(streams)).items():
+        try:
+            part = tensor_of(values)
+        except ValueError as error:
+            hint = "use features of real numbers."
+            raise LstrError(f"The {name} features are not numbers: {error}.", hint) from error
+        parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
+    features, which = torch.cat(parts, dim=1), list(streams)  # (n, D)
+    # On their own device: moving them first would wait for the GPU.
+    if not torch.isfinite(features).all():
+        raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
     if state.captured:
         every = features.new_zeros(len(state.chunks), features.shape[1])
         every[which] = features
@@ -162,8 +173,11 @@ def step_streams(
             chunk = int(state.chunks[first])
             # The stream has used up its plans, or started over.
             if chunk not in state.plans.get(first, {}):
-                ahead = enumerate(state.planner.ahead(chunk, PLANNED_CHUNKS), chunk)
-                state.plans[first] = {k: _as_tensors(own, device) for k, own in ahead}
+                chunks = np.arange(chunk, chunk + PLANNED_CHUNKS)
+                ahead = state.planner.plan(chunks, np.zeros_like(chunks))
+                pieces = {name: np.split(values, PLANNED_CHUNKS) for name, values in ahead.items()}
+                each = (needed({name: piece[i] for name, piece in pieces.items()}) for i in range(PLANNED_CHUNKS))
+                state.plans[first] = {k: _as_tensors(own, device) for k, own in zip(chunks.tolist(), each, strict=True)}
             plan = state.plans[first][chunk]
         features = features.to(model.classifier.weight)
         logits, after = model.step(state.constants, tensors, plan, features, donate=True)
@@ -263,20 +277,3 @@ def _check_model(model: Model, config: WindowConfig | None = None) -> None:
         raise LstrError("The model is in training mode, so its scores are random.", "call model.eval() first.")
     if config is not None and model.config != config:
         raise LstrError("The stream belongs to a model of another shape.", "make a stream of this model with create.")
-
-
-def _join_features(model: Model, rgb: Any, flow: Any, n_streams: int) -> Tensor:
-    """Return both features of a chunk, checked and joined, (B, D), on the device that they are on."""
-    parts: list[Tensor] = []
-    for name, values in taken_features(model.config, rgb, flow, n_streams).items():
-        try:
-            part = tensor_of(values)
-        except ValueError as error:
-            hint = "use features of real numbers."
-            raise LstrError(f"The {name} features are not numbers: {error}.", hint) from error
-        parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
-    features = torch.cat(parts, dim=1)  # (B, D)
-    # On their own device: moving them first would wait for the GPU.
-    if not torch.isfinite(features).all():
-        raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
-    return features

@@ -108,21 +108,13 @@ class Thresholds:
         """Return the minimum length of an action in chunks."""
         return max(1, clock.chunks_for(self.min_length))
 
-    def gap_chunks(self, clock: Clock = CLOCK) -> int:
-        """Return the maximum number of chunks between two parts of an action."""
-        return clock.whole_chunks(self.merge_gap)
-
-    def backdate_chunks(self, clock: Clock = CLOCK) -> int:
-        """Return the number of chunks from the reported start of an action to the chunk that reached `on`."""
-        return clock.whole_chunks(self.backdate)
-
     def delays(self, clock: Clock = CLOCK) -> dict[str, float]:
         """Return the delay in seconds of `started` and `ended` by these rules.
 
         `started` is relative to the end of the first chunk of an action, `ended` to the end of the first chunk below
         `off`. At the end of the source both come at once.
         """
-        chunks = {"started": self.min_chunks(clock) - 1, "ended": self.gap_chunks(clock)}
+        chunks = {"started": self.min_chunks(clock) - 1, "ended": clock.whole_chunks(self.merge_gap)}
         return {name: clock.length(number) for name, number in chunks.items()}
 
     def stored(self) -> dict[str, Any]:
@@ -204,7 +196,9 @@ class Timeline:
             if label not in (BACKGROUND, AMBIGUOUS)
         }
         self._alone = any(rules.highest for rules in self._rules.values())
-        self._chunks = {c: (r.min_chunks(self.clock), r.gap_chunks(self.clock)) for c, r in self._rules.items()}
+        # The minimum length and the maximum gap of each class
+        whole = self.clock.whole_chunks
+        self._chunks = {c: (r.min_chunks(self.clock), whole(r.merge_gap)) for c, r in self._rules.items()}
         self._horizon = self.clock.whole_chunks(HORIZON_SECONDS)
 
     def push(self, time: float, scores: NDArray[np.floating], ahead: NDArray[np.floating] | None = None) -> list[Event]:
@@ -279,7 +273,7 @@ class Timeline:
                 return events
             # its start is backdated, but not into a reported action or a gap of the source
             ends = [end for other, end in self._ends.items() if rules.highest or other == c]
-            backdated = max(chunk - rules.backdate_chunks(self.clock), self._seen_since or 0, *ends)
+            backdated = max(chunk - self.clock.whole_chunks(rules.backdate), self._seen_since or 0, *ends)
             run = self._runs[c] = _Run(chunk, min(chunk, backdated), chunk, score)
         if counts and score >= (rules.off if run.end == chunk else rules.on):
             run.total += sum(run.pending) + score

@@ -15,7 +15,6 @@ The published code lacks its optional future-augmented history (features of two 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -29,7 +28,7 @@ from lstr.models.layers import Block, CausalBlock, Head, Step, Tensors, module_l
 from lstr.models.published import Published, Tables, packed_blocks, read_publication
 from lstr.settings import Amount, override
 from lstr.windows import indices as memory
-from lstr.windows.plans import History, history_chunks, history_rows
+from lstr.windows.plans import History, history_chunks
 from lstr.windows.windows import Supervision, Windows, loss_mask, masked_mean, without
 
 # Windows whose history is gathered together: enough to be quick, few enough for little memory.
@@ -41,20 +40,6 @@ SMALL = 1e-12
 # of parts gain nothing, and the whole product rounds as the published code does: with weights that make large scores,
 # the sums differ from it by about 1e-5 in probability, as it does from exact arithmetic.
 MAX_RECOMPUTED = 2**20
-
-
-@dataclass(frozen=True)
-class Gates:
-    """What follows from the weights of a GateHUB alone."""
-
-    # (n_heads * n0 + 1 + d_model, d_model): from a chunk's token without bias to its part of scores, gate and value
-    weight: Tensor
-    # (n_long + work_length, n_heads * n0 + 1 + d_model), the part of each slot
-    slots: Tensor
-    # (work_length, d_model), what each slot adds to a token of the decoder
-    present: Tensor
-    # (work_length, 3 * d_model), and to its query, key and value in the first layer
-    present_qkv: Tensor
 
 
 class GateHUBConfig(WindowConfig, frozen=True):
@@ -90,6 +75,8 @@ class GateHUB(Model):
         self.decoder_norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
+        self.keeps_parts = 2 * (config.n_long + config.work_length) * d_model**2 > MAX_RECOMPUTED
+        """Whether a stream keeps the parts of scores, gates and values that a chunk adds."""
 
     scoring_rule = ScoringRule("GateHUB", "after the first", "exclude oldest")
 
@@ -115,12 +102,6 @@ class GateHUB(Model):
             present = block(present, latents)
         return self.classifier(self.dropout(self.decoder_norm(present)))
 
-    @property
-    def keeps_parts(self) -> bool:
-        """Whether a stream keeps the parts of scores, gates and values that a chunk adds."""
-        config = self.config
-        return 2 * (config.n_long + config.work_length) * config.d_model**2 > MAX_RECOMPUTED
-
     def loss(self, forwarded: Tensor, windows: Windows, supervision: Supervision) -> Tensor:
         """Return the focal loss (section 3.4): the mean over work slots of the sum of -t (1 - p)^gamma log p."""
         targets, ignore = supervision.targets, supervision.ignore
@@ -143,7 +124,7 @@ class GateHUB(Model):
         """The linear layer of the feature head."""
         return self.feature_head_work.input_linear[0]  # type: ignore[return-value]
 
-    def video_logits(self, features: Tensor, batch_size: int, constants: Gates | None = None) -> Tensor:
+    def video_logits(self, features: Tensor, batch_size: int, constants: Tensors | None = None) -> Tensor:
         """See `Model.video_logits`; the gate of each chunk is computed once."""
         constants, parts, rows = constants or self.constants(), {}, []
         if self.keeps_parts:
@@ -164,7 +145,13 @@ class GateHUB(Model):
         return torch.cat(rows)
 
     @torch.no_grad()
-    def constants(self, packed: bool = True) -> Gates:
+    def constants(self, packed: bool = True) -> Tensors:
+        """Return what the slots of a window add, and the weight that makes the parts of a chunk.
+
+        `weight` (n_heads * n0 + 1 + d_model, d_model) is from a chunk's token without bias to its part of scores, gate
+        and value, `slots` (n_long + W, n_heads * n0 + 1 + d_model) the part of each slot; `present` (W, d_model) and
+        `qkv` (W, 3 * d_model) are added to a token of the decoder, and to its query, key and value in the first layer.
+        """
         attention = self.gated.attention
         d_model, n_heads = self.config.d_model, self.config.n_heads
         queries = attention.queries(self.latents) * (d_model // n_heads) ** -0.5  # (n_heads, n0, D / n_heads)
@@ -176,18 +163,20 @@ class GateHUB(Model):
         of_zeros = self.head.bias
         present = of_zeros + self.present_positions.weight
         slots = F.linear(of_zeros + self.history_positions.weight, weight, bias)
-        return Gates(weight, slots, present, self.decoder[0].self_attn.project(present, 0, 3))
+        qkv = self.decoder[0].self_attn.project(present, 0, 3)
+        return {"weight": weight, "slots": slots, "present": present, "qkv": qkv}
 
     def begin(self, n_streams: int) -> Tensors:
         """Return the rings of B streams, by name; zeros in a ring of parts are the parts of a chunk of zeros."""
         config, d_model, W = self.config, self.config.d_model, self.config.work_length
-        shapes = {"tokens": (history_rows(config), d_model)}
+        rows = W + config.long_length  # what any slot of the history can hold
+        shapes = {"tokens": (rows, d_model)}
         if self.keeps_parts:
-            shapes = {"history": (history_rows(config), config.n_heads * config.n0 + 1 + d_model)}
+            shapes = {"history": (rows, config.n_heads * config.n0 + 1 + d_model)}
             shapes |= {"present": (W, d_model), "qkv": (W, 3 * d_model)}
         return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
 
-    def step(self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
+    def step(self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         W, n_long = self.config.work_length, self.config.n_long
         if self.keeps_parts:
             parts = self._parts(constants, F.linear(features, self.head.weight))
@@ -208,20 +197,20 @@ class GateHUB(Model):
             history = torch.where(missing[..., None], self.head.bias, history)  # tokens of rows of zeros
         return self.score(history)[:, -1:], after
 
-    def _parts(self, constants: Gates, tokens: Tensor) -> Tensors:
+    def _parts(self, constants: Tensors, tokens: Tensor) -> Tensors:
         """Return the parts of chunks with tokens (..., d_model) without bias, by the names of `begin`."""
         in_proj = self.decoder[0].self_attn.in_proj_weight
-        return {"history": F.linear(tokens, constants.weight), "present": tokens, "qkv": F.linear(tokens, in_proj)}
+        return {"history": F.linear(tokens, constants["weight"]), "present": tokens, "qkv": F.linear(tokens, in_proj)}
 
-    def _newest(self, constants: Gates, history: Tensor, present: Tensor, qkv: Tensor) -> Tensor:
+    def _newest(self, constants: Tensors, history: Tensor, present: Tensor, qkv: Tensor) -> Tensor:
         """Return logits (B, 1, C) of the newest chunk from the parts of its window, which are overwritten."""
         config, n_scores = self.config, self.config.n_heads * self.config.n0
-        history += constants.slots
+        history += constants["slots"]
         scores, gate, values = history.split([n_scores, 1, config.d_model], dim=-1)  # (B, n_long + W, ...)
         weights = through(gate, scores).softmax(dim=1).unflatten(-1, (config.n_heads, -1))
         heads = weights.permute(0, 2, 3, 1) @ self.gated.attention.split(values)  # (B, n_heads, n0, D / n_heads)
         latents = self.encode(self.gated.feed_forward(self.latents, self.gated.attention.merge(heads)))
-        x, qkv = present + constants.present, qkv + constants.present_qkv
+        x, qkv = present + constants["present"], qkv + constants["qkv"]
         for i, block in enumerate(self.decoder):
             attention, last = block.self_attn, i + 1 == len(self.decoder)
             if i == 0:

@@ -26,7 +26,6 @@ from torch import Tensor
 
 from lstr.models.layers import Tensors, causal_mask, mean_token, newest, put, replace, reset_fresh, take
 from lstr.windows import indices as index
-from lstr.windows.plans import waiting_rows
 
 # A `lstr.models.lstr.LSTR`; that module imports this one.
 LSTR: TypeAlias = Any
@@ -119,7 +118,8 @@ def begin(model: LSTR, n_streams: int) -> Tensors:
     elif config.n_long:
         shapes["long_tokens"] = (rows, D)
     if config.gru:
-        shapes |= {"waiting": (waiting_rows(config), D), "history": (D,)}
+        # Chunks that the GRU takes once they are older than both memories.
+        shapes |= {"waiting": (config.long_length + config.work_length + 1, D), "history": (D,)}
     # tokens that the decoder attends to; that of the GRU is the last
     encoded = {"two-stage": config.n1, "one-stage": config.n1, "projection": config.n1}
     encoded["stage2-self-attention"] = config.n0
@@ -208,23 +208,41 @@ def encode(
         hidden: (U, n_long) bool, None if no slot is.
         positions: (U, n_long) rows of the position table, if positions are distances.
     """
-    model, stage1 = constants.model, constants.stage1
-    n_rows = rings["long_tokens" if stage1 is None else "long_values"].shape[1]
+    model, stage1, (U, n_long) = constants.model, constants.stage1, held.shape
+    ring = rings["long_tokens" if stage1 is None else "long_values"]
+    n_rows = ring.shape[1]
     rows = (streams[:, None] * n_rows + held).flatten()
     if stage1 is None:
-        long = take(rings["long_tokens"], rows, held.shape[1])  # (U, n_long, D)
-        visible = long.new_ones(long.shape[:2], dtype=torch.bool) if hidden is None else ~hidden
+        long = take(ring, rows, n_long)  # (U, n_long, D)
+        visible = long.new_ones(U, n_long, dtype=torch.bool) if hidden is None else ~hidden
         tokens, seen = model.encode(long, visible, positions, None)
         return as_decoded(model, tokens) | ({} if seen is None else {"memory_mask": seen})
-    scores = take(rings["long_scores"], rows, held.shape[1])  # (U, n_long, n_heads * n0)
+    scores = take(rings["long_scores"], rows, n_long)  # (U, n_long, n_heads * n0)
     scores += stage1.position_scores if positions is None else stage1.position_scores[positions]
     if hidden is not None:
         scores = scores.masked_fill(hidden[..., None], -torch.inf)
-    layer = model.enc_modules[0].layers[0]
-    heads = _weigh(constants, rings["long_values"], streams, held, positions, scores.softmax(dim=1))
+    weights, layer = scores.softmax(dim=1), model.enc_modules[0].layers[0]
+    split = layer.multihead_attn.split
+    # The weights are put in the order of the ring, because putting the values in slot order would move more memory.
+    rows = (n_rows * torch.arange(U, device=held.device)[:, None] + held).flatten()
+    in_ring = split(put(weights.new_zeros(U, n_rows, weights.shape[-1]), rows, weights.flatten(0, 1)))
+    in_ring = in_ring.transpose(-1, -2)  # (U, n_heads, n0, n_rows)
+    if len(ring) == 1:  # the windows of one ring share it
+        heads = in_ring.transpose(0, 1).flatten(1, 2) @ split(ring[0])  # (n_heads, U * n0, d_head)
+        heads = heads.unflatten(1, (U, -1)).transpose(0, 1)
+    else:
+        values = ring if U == len(ring) else ring.index_select(0, streams)
+        heads = torch.stack([w @ split(v) for w, v in zip(in_ring, values, strict=True)])
+    of_positions, weights = stage1.position_values, split(weights).transpose(-1, -2)  # (U, n_heads, n0, n_long)
+    if len(of_positions) == 1:  # the same values for every slot, and the weights sum to 1
+        heads = heads + split(of_positions)
+    elif positions is None:
+        heads = heads + torch.einsum("uhqn,hnd->uhqd", weights, split(of_positions))
+    else:
+        places = (split(of_positions[rows]) for rows in positions)
+        heads = heads + torch.stack([w @ place for w, place in zip(weights, places, strict=True)])
     tokens = layer.feed_forward(stage1.tokens, layer.multihead_attn.merge(heads))
-    tokens = model.enc_modules[0].norm(tokens)  # (U, n0, D)
-    stack = model.enc_modules[1]
+    tokens, stack = model.enc_modules[0].norm(tokens), model.enc_modules[1]  # (U, n0, D)
     if constants.stage2 is None:
         return as_decoded(model, stack(tokens))
     layer, (asking, queries) = stack.layers[0], constants.stage2
@@ -233,35 +251,6 @@ def encode(
     for layer in stack.layers[1:]:
         compressed = layer(compressed, tokens)
     return as_decoded(model, stack.norm(compressed))
-
-
-def _weigh(
-    constants: Constants, ring: Tensor, streams: Tensor, held: Tensor, positions: Tensor | None, weights: Tensor
-) -> Tensor:
-    """Return sums of values and of their positions under weights (U, n_long, n_heads * n0): (U, n_heads, n0, d_head).
-
-    The weights are put in the order of the ring, because putting the values in slot order would move more memory.
-    """
-    assert constants.stage1 is not None
-    U, n_rows, values_of = len(held), ring.shape[1], constants.stage1.position_values
-    split = constants.model.enc_modules[0].layers[0].multihead_attn.split
-    rows = (n_rows * torch.arange(U, device=held.device)[:, None] + held).flatten()
-    in_ring = put(weights.new_zeros(U, n_rows, weights.shape[-1]), rows, weights.flatten(0, 1))
-    in_ring = split(in_ring).transpose(-1, -2)  # (U, n_heads, n0, n_rows)
-    if len(ring) == 1:  # the windows of one ring share it
-        heads = in_ring.transpose(0, 1).flatten(1, 2) @ split(ring[0])  # (n_heads, U * n0, d_head)
-        heads = heads.unflatten(1, (U, -1)).transpose(0, 1)
-    else:
-        values = ring if U == len(ring) else ring.index_select(0, streams)
-        heads = torch.stack([w @ split(v) for w, v in zip(in_ring, values, strict=True)])
-    # The same values for every slot, and the weights sum to 1.
-    if len(values_of) == 1:
-        return heads + split(values_of)
-    weights = split(weights).transpose(-1, -2)  # (U, n_heads, n0, n_long)
-    if positions is None:
-        return heads + torch.einsum("uhqn,hnd->uhqd", weights, split(values_of))
-    places = (split(values_of[rows]) for rows in positions)
-    return heads + torch.stack([w @ place for w, place in zip(weights, places, strict=True)])
 
 
 def as_decoded(model: LSTR, tokens: Tensor) -> Tensors:

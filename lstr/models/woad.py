@@ -135,9 +135,14 @@ class WOAD(Recurrent):
             beginning = (acts & ~before).any(-1)  # (B, W)
         T = logits.shape[1]
         keep = loss_mask(targets, ignore, present)[:, :T]
-        drawn = drawn_starts(beginning[:, :T] & keep, keep)
+        # the loss of starts has all chunks that start an action, and random ones of the others
+        beginning = beginning[:, :T]
+        drawn = beginning & keep
+        negatives, positives = (~beginning & keep).flatten().nonzero()[:, 0], int(drawn.sum())
+        count = NEGATIVES * positives if positives else NEGATIVES_ALONE
+        drawn.view(-1)[negatives[torch.randperm(len(negatives))[:count].to(negatives.device)]] = True
         frames = multi_hot_cross_entropy(logits, targets[:, :T], ignore, present[:, :T])
-        return share * (frames + focal_loss(starts[drawn], beginning[:, :T][drawn].long()) + WHOLE_VIDEO * whole)
+        return share * (frames + focal_loss(starts[drawn], beginning[drawn].long()) + WHOLE_VIDEO * whole)
 
 
 def video_loss(activity: Tensor, labels: Tensor, present: Tensor) -> Tensor:
@@ -175,16 +180,6 @@ def likeness_loss(
             total = total + 0.5 * ((apart - alike + MARGIN).clamp(min=0) * shared).sum()
         count = count + shared.sum()
     return total / count.clamp(min=1)
-
-
-def drawn_starts(beginning: Tensor, keep: Tensor) -> Tensor:
-    """Return which chunks (...) enter the loss of starts: all that start an action, and random ones of the others."""
-    negatives = (~beginning & keep).flatten().nonzero()[:, 0]
-    positives = int(beginning.sum())
-    count = NEGATIVES * positives if positives else NEGATIVES_ALONE
-    drawn = beginning.clone().flatten()
-    drawn[negatives[torch.randperm(len(negatives))[:count].to(negatives.device)]] = True
-    return drawn.view_as(beginning)
 
 
 def focal_loss(logits: Tensor, targets: Tensor) -> Tensor:

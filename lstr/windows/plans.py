@@ -12,7 +12,6 @@ Rows count through the rings of all streams, one ring after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self, get_args
 
 import msgspec
@@ -60,16 +59,6 @@ class Planner(msgspec.Struct, frozen=True, tag_field="form", tag=str.lower):
         The shapes of the arrays follow from B alone.
         """
         return self.plan(chunks, np.arange(len(chunks)))
-
-    def ahead(self, chunk: int, count: int) -> Iterator[Plan]:
-        """Yield the plans of one stream for `count` chunks from `chunk` on, reduced by `needed`.
-
-        They are computed together, because NumPy takes as long for the indices of a dozen chunks as for one.
-        """
-        plan = self.plan(np.arange(chunk, chunk + count), np.zeros(count, dtype=np.int64))
-        lengths = {name: len(values) // count for name, values in plan.items()}
-        for i in range(count):
-            yield needed({name: plan[name][i * n : (i + 1) * n] for name, n in lengths.items()})
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
         """Return the plan of the next chunk of streams that have seen `chunks` (B,), with the rings `streams` (B,)."""
@@ -208,7 +197,7 @@ class Compressed(Memories, frozen=True):
                 f"{CHANGES}.hidden": ~visible,
             }
         if self.gru:
-            waiting, older = waiting_rows(self), index.older_ends(chunks, self)
+            waiting, older = self.long_length + W + 1, index.older_ends(chunks, self)
             plan |= {
                 "waiting_row": streams * waiting + chunks % waiting,
                 "leaving_row": streams * waiting + np.maximum(older - 1, 0) % waiting,
@@ -216,11 +205,6 @@ class Compressed(Memories, frozen=True):
                 "fresh": chunks == 0,
             }
         return plan
-
-
-def waiting_rows(config: Lengths) -> int:
-    """Return the rows for chunks that a GRU takes once they are older than both memories."""
-    return config.long_length + config.work_length + 1
 
 
 class Generated(Memories, frozen=True):
@@ -297,7 +281,7 @@ class History(Memories, frozen=True):
         W = self.work_length
         held, exist = history_chunks(chunks, self)  # (B, n_long + W)
         plan = {"fresh": chunks == 0, "missing": ~exist}
-        for name, ring, slots in (("", history_rows(self), held), ("work_", W, held[:, -W:])):
+        for name, ring, slots in (("", W + self.long_length, held), ("work_", W, held[:, -W:])):
             plan[f"{name}row"] = streams * ring + chunks % ring
             plan[f"{name}rows"] = (streams[:, None] * ring + slots % ring).ravel()
         return plan
@@ -310,11 +294,6 @@ def history_chunks(ends: Indices, config: Lengths) -> tuple[Indices, NDArray[np.
     visible = visible & (index.work_start(ends, config) > 0)[:, None]
     exist = np.concatenate([visible, work >= 0], axis=1)
     return np.where(exist, np.concatenate([long, work], axis=1), 0), exist
-
-
-def history_rows(config: Lengths) -> int:
-    """Return the chunks that a stream keeps: those that any slot of the history can hold."""
-    return config.work_length + (config.long_length if config.n_long else 0)
 
 
 Form = States | Runs | Slots | Ring | Compressed | Generated | Bank | History

@@ -239,12 +239,12 @@ def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> 
     switch[0] = exact[0] >= rules.on
     last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(exact)), 0))
     found = np.array(runs(switch[last] == 1), dtype=np.float64).reshape(-1, 2)
-    if (gap := rules.gap_chunks(clock)) and len(found):
+    if (gap := clock.whole_chunks(rules.merge_gap)) and len(found):
         apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > gap)
         found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)
     kept = (found[:, 1] - found[:, 0] >= rules.min_chunks(clock)) | (found[:, 1] == len(curve))  # or active at the end
     found = found[kept]
-    if (backdate := rules.backdate_chunks(clock)) and len(found):
+    if (backdate := clock.whole_chunks(rules.backdate)) and len(found):
         found[:, 0] = np.maximum(found[:, 0] - backdate, np.append(0, found[:-1, 1]))
     spans: Spans = clock.at(found)
     return spans

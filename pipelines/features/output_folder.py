@@ -21,7 +21,6 @@ from lstr.files.arrays import HEADER_BYTES, ZIP, open_array, read_header, signat
 from lstr.files.atomic import check_exists, scratch, unwritable, write_bytes, write_text
 from lstr.files.content import read_jsonl, write_jsonl
 from lstr.files.remote import Place, content_of
-from lstr.loaded_checkpoint import is_tables
 from lstr.pipelines.features.feature_files import ids_below
 
 LOOKS = 32  # videos checked in parallel, because each check of a remote folder waits for several requests
@@ -189,7 +188,7 @@ def read_calibration(folder: Place) -> dict[str, Any]:
     import torch
 
     from lstr.checkpoint import check_plain
-    from lstr.loaded_checkpoint import check_deflated
+    from lstr.loaded_checkpoint import check_deflated, has_type
 
     found: Any = None
     try:
@@ -197,11 +196,12 @@ def read_calibration(folder: Place) -> dict[str, Any]:
             check_deflated(path, io.BytesIO(content))
         with suppress(Exception):  # unpickling arbitrary bytes can raise any type
             found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        for stream, tensors in found.items() if is_tables(found) else ():
+        is_tables = has_type(found, dict[str, dict[str, torch.Tensor]])
+        for stream, tensors in found.items() if is_tables else ():
             check_plain(path, {f"{stream}/{name}": tensor for name, tensor in tensors.items()})
     except CheckpointError as error:
         raise RecipeError(str(error), "extract into a new folder.") from error
-    if not is_tables(found):
+    if not is_tables:
         raise RecipeError(f"{path} is damaged, or contains no tables of tensors.", "extract into a new folder.")
     return found
 
