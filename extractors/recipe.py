@@ -140,11 +140,6 @@ class Recipe(OfStreams[NetworkRecipe]):
         return algorithm_of(self.flow_algorithm)
 
     @property
-    def is_random(self) -> bool:
-        """Whether any network has random weights."""
-        return bool(self.random_streams)
-
-    @property
     def random_streams(self) -> str:
         """The streams that have random weights, as text: `rgb and flow`, `rgb`, or an empty string."""
         return " and ".join(stream for stream in self.streams if self.parts[stream].weights == "random")

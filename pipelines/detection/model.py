@@ -158,7 +158,7 @@ def warnings_of(loaded: Checkpoint) -> list[str]:
     """Return what readers of the scores must know."""
     warnings = [*assumptions_of(loaded)]
     recipe = recipe_of(loaded)
-    if recipe and recipe.is_random:
+    if recipe and recipe.random_streams:
         warnings.append(f"the {recipe.random_streams} networks have random weights: the features are untrained.")
     return warnings
 

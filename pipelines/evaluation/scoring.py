@@ -232,7 +232,7 @@ def score_split(
         "seconds": round(seconds, 2),
         "checkpoint": str(loaded.path),
         "recipe": split.folder.recipe.id if split.folder.recipe else None,
-        "random_weights": bool(split.folder.recipe and split.folder.recipe.is_random),
+        "random_weights": bool(split.folder.recipe and split.folder.recipe.random_streams),
         **({"seen": seen} if seen else {}),
         **({"learnt_from": learnt} if learnt else {}),
         **({"warnings": warnings} if warnings else {}),

@@ -97,7 +97,7 @@ def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tup
     sources = WeightSources(options.weights, calibration=calibration, calibrated_on=stored.calibrated_on)
     twostream = build_twostream(recipe, sources, device, options.precision or stored.precision)
     folder = create_output(output, twostream.recipe, {})
-    if ids and stored.is_random and ids != stored.calibrated_on:
+    if ids and stored.random_streams and ids != stored.calibrated_on:
         raise RecipeError(
             f"{output} was calibrated on other videos than {options.calibrate} names.",
             "choose another folder with -o.",
@@ -125,7 +125,7 @@ def new_networks(
                 sizes.append(probe(path).size(recipe.long_side))
         recipe = recipe.seeing(shape_of(sizes))
     twostream = build_twostream(recipe, sources, device, options.precision)
-    if options.calibrate and twostream.recipe.is_random:
+    if options.calibrate and twostream.recipe.random_streams:
         ids = training_ids(options.calibrate, videos)
         chosen = {i: videos[i] for i in ids}
         images = yield from sampled_inputs(twostream, chosen, workers, CALIBRATION_CHUNKS, "calibration")

@@ -178,7 +178,7 @@ def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
     task = yield from read_task(options)
     split, config, folder = task.split, task.config, Path(options.output)
     recipe, last, clock, n_videos = split.folder.recipe, None, split.clock, len(split.videos)
-    if recipe and recipe.is_random:
+    if recipe and recipe.random_streams:
         yield Notice(f"the features come from random {recipe.random_streams} networks.")
     if seen := network_overlap(split, task.model):
         yield Notice(
