@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -76,7 +76,16 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
             f"choose one: `{_command(path, names[0])}`.",
         )
     if not found:
-        raise _unknown_format(path, files)
+        if workbook := next((file for file in files if file.suffix.lower() in WORKBOOKS), None):
+            raise LabelsError(
+                f"{workbook} is a spreadsheet workbook, which cannot be read.",
+                "save the sheet as CSV in UTF-8, with the columns video,start,end,label.",
+            )
+        raise LabelsError(
+            f"{path} {'contains no file' if path.is_dir() else 'is not'} in a known label format.",
+            "save the labels as CSV with the columns video,start,end,label, or name the format: "
+            f"`{_command(path, 'FORMAT')}`, where FORMAT is {', '.join(readable())}.",
+        )
     read = []
     for file, form in found.items():
         stem = next((file.name.removesuffix(s) for s in readable_suffixes() if file.name.endswith(s)), file.stem)
@@ -106,20 +115,6 @@ def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -
             f"{path} is not a valid file of the format {form.name} ({describe_error(error)}).",
             f"save it again with the tool that made it, or name its format: `{_command(path, 'FORMAT')}`.",
         ) from error
-
-
-def _unknown_format(path: Path, files: Iterable[Path]) -> LabelsError:
-    """Return the error for a file, or a folder of files, that no format recognises."""
-    if workbook := next((file for file in files if file.suffix.lower() in WORKBOOKS), None):
-        return LabelsError(
-            f"{workbook} is a spreadsheet workbook, which cannot be read.",
-            "save the sheet as CSV in UTF-8, with the columns video,start,end,label.",
-        )
-    return LabelsError(
-        f"{path} {'contains no file' if path.is_dir() else 'is not'} in a known label format.",
-        "save the labels as CSV with the columns video,start,end,label, or name the format: "
-        f"`{_command(path, 'FORMAT')}`, where FORMAT is {', '.join(readable())}.",
-    )
 
 
 def _command(path: Path, form: str) -> str:

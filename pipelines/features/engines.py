@@ -244,6 +244,7 @@ def over_cluster(
     and errors of workers that affect all videos.
     """
     import ray
+    from ray import exceptions
 
     contents: dict[str, np.ndarray] = {}
     for stream in STREAMS:
@@ -271,7 +272,20 @@ def over_cluster(
             if not running:
                 return
             for ended in ray.wait(list(running), timeout=TICK)[0]:
-                yield _outcome(ended, *running.pop(ended))
+                video_id, source = running.pop(ended)
+                try:
+                    outcome = ray.get(ended)
+                except exceptions.RayTaskError as error:
+                    if isinstance(error.cause, ExtractorError):
+                        raise error.cause from None
+                    reason = str(error.cause).strip().partition("\n")[0]
+                    hint = f"{INSTALL} on every node, and try again."
+                    raise DeviceError(f"A node cannot run lstr ({reason}).", hint) from error
+                except exceptions.RayError as error:  # every process that tried it has died
+                    reason = f"The extraction of {source} ended {RETRIES + 1} processes ({type(error).__name__})."
+                    hint = "extract it alone, without --set engine=ray, to see more."
+                    outcome = Outcome(video_id, source, "failed", reason=reason, hint=hint)
+                yield outcome
             before, known = known, nodes()
             if lost := len(before.keys() - known.keys()):
                 yield Notice(f"{lost} node{'s' * (lost > 1)} lost; their videos are extracted again on other nodes")
@@ -285,24 +299,6 @@ def over_cluster(
 
 def _absolute(place: Place) -> Place:
     return place.absolute() if isinstance(place, Path) else place
-
-
-def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
-    """Return the outcome of a finished task."""
-    import ray
-    from ray import exceptions
-
-    try:
-        return ray.get(ref)
-    except exceptions.RayTaskError as error:
-        if isinstance(error.cause, ExtractorError):
-            raise error.cause from None
-        reason = str(error.cause).strip().partition("\n")[0]
-        raise DeviceError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
-    except exceptions.RayError as error:  # every process that tried it has died
-        reason = f"The extraction of {source} ended {RETRIES + 1} processes ({type(error).__name__})."
-        hint = "extract it alone, without --set engine=ray, to see more."
-        return Outcome(video_id, source, "failed", reason=reason, hint=hint)
 
 
 _worker: tuple[ExtractOptions, VideoExtractor, ExitStack] | None = None  # kept in this process for the next video

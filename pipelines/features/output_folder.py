@@ -54,12 +54,21 @@ class OutputFolder:
             stat = source.stat()
             if not record or (record["bytes"], record["mtime"]) != (stat.st_size, stat.st_mtime):
                 return None
-            whole = all(
-                _rows_and_signature(self.array(stream, video_id))
-                == (record["chunks"], record["arrays"][stream]["signature"])
-                for stream in self.recipe.streams
-            )
-            return record if whole and record["recipe"] == self.recipe.id else None
+            for stream in self.recipe.streams:
+                array = self.array(stream, video_id)
+                if isinstance(array, Path):
+                    mapped = open_array(array)
+                    found = len(mapped), signature(mapped)
+                else:
+                    shape, _, dtype = read_header(io.BytesIO(*array.ranges((0, HEADER_BYTES))))
+                    row = shape[1] * dtype.itemsize  # bytes
+                    first, middle, last = (HEADER_BYTES + row * k for k in (0, shape[0] // 2, shape[0] - 1))
+                    # read one byte after the last row, to detect a longer file
+                    rows = array.ranges((first, first + row), (middle, middle + row), (last, last + row + 1))
+                    found = shape[0], signature_of(dtype, shape, len(rows[2]) - row, b"".join(rows))
+                if found != (record["chunks"], record["arrays"][stream]["signature"]):
+                    return None
+            return record if record["recipe"] == self.recipe.id else None
         except (OSError, TypeError, ValueError, AttributeError, LookupError, RecipeError, VideoError):
             return None
 
@@ -101,19 +110,6 @@ class OutputFolder:
                     videos.append(json.loads(content))
         if videos != read_jsonl(self.path.joinpath("videos.jsonl")):
             write_jsonl(self.path.joinpath("videos.jsonl"), videos)
-
-
-def _rows_and_signature(array: Place) -> tuple[int, str]:
-    """Return the number of rows of an array and its signature; reads three rows."""
-    if isinstance(array, Path):
-        mapped = open_array(array)
-        return len(mapped), signature(mapped)
-    shape, _, dtype = read_header(io.BytesIO(*array.ranges((0, HEADER_BYTES))))
-    row = shape[1] * dtype.itemsize  # bytes
-    first, middle, last = (HEADER_BYTES + row * k for k in (0, shape[0] // 2, shape[0] - 1))
-    # read one byte after the last row, to detect a longer file
-    rows = array.ranges((first, first + row), (middle, middle + row), (last, last + row + 1))
-    return shape[0], signature_of(dtype, shape, len(rows[2]) - row, b"".join(rows))
 
 
 def map_in_threads(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
