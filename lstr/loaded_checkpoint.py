@@ -52,14 +52,14 @@ class Checkpoint:
     classes: tuple[str, ...]
     recipe: dict[str, Any] | None
     """The feature recipe it was trained on; None if not recorded."""
-    metrics: dict[str, Any]
-    extra: dict[str, Any]
-    calibration: dict[str, dict[str, Tensor]]
-    """Batch-norm statistics of random feature networks by stream: part of the recipe that JSON cannot hold."""
-    versions: dict[str, str]
-    format: str
     path: Path
-    assumed: dict[str, Any]
+    metrics: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    calibration: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    """Batch-norm statistics of random feature networks by stream: part of the recipe that JSON cannot hold."""
+    versions: dict[str, str] = field(default_factory=dict)
+    format: str = FORMAT
+    assumed: dict[str, Any] = field(default_factory=dict)
     """Configuration that neither the file nor the caller states."""
     exported: ExportedStep | None = None
     """The step of an exported file, which runs without torch."""

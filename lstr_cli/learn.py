@@ -107,10 +107,9 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     chosen = settings.build(
         LearnOptions,
         OF_RUN_AND_RECIPE,
-        videos=videos,
+        videos=[*videos, *read_lists(lists)],
         labels=labels,
         output=output,
-        lists=read_lists(lists),
         settings=settings,
         **others,
     )

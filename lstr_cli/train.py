@@ -151,14 +151,14 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
     from lstr.pipelines.training.run_folder import Step
 
     changes, lists = settings.take_recipe(), read_lists(lists)
-    others |= {f"{name}_network": network for name, network in changes["networks"].items()}
-    others |= {"algorithm": changes["algorithm"], "stream": stream or "both", "settings": settings, "lists": lists}
+    others |= {"networks": changes["networks"], "algorithm": changes["algorithm"], "stream": stream or "both"}
+    others |= {"videos": [*videos, *lists], "settings": settings}
     of_streams = {value.partition("=")[0]: value.partition("=")[2] for value in init}
     others["inits"] = {name: path for name, path in of_streams.items() if name in STREAMS and path}
     # A value without a stream is for both networks, the last one counts.
     shared = [value for value in init if value.partition("=")[0] not in others["inits"]]
     others["init"] = shared[-1] if shared else None
-    chosen = settings.build(FinetuneOptions, OF_RUN_AND_RECIPE, videos=videos, **others)
+    chosen = settings.build(FinetuneOptions, OF_RUN_AND_RECIPE, **others)
 
     def show(event: Any, bar: console.Bar) -> console.Bar | None:
         match event:

@@ -167,15 +167,13 @@ class Learner:
         planned = {step.key: step.seconds / rounds for step in plan.steps}
         shared = {field.name: getattr(self.options, field.name) for field in fields(VideoOptions)}
         shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None, "seconds": seconds}
+        shared |= {"settings": settings, "algorithm": algorithm, "folds": folds or None, "at_once": plan.at_once}
         options = FinetuneOptions(
-            **{**shared, "settings": settings},
+            **shared,
             resume=(weights / CONFIG).is_file(),
             recipe=recipe,
             stream=stream,
-            algorithm=algorithm,
-            folds=folds or None,
             spare=not folds,
-            at_once=plan.at_once,
             later=sum(step.seconds for step in plan.since(FEATURES)),
             planned={stream: planned[NETWORKS[stream]] for stream, n in plan.epochs.items() if n},
         )

@@ -1,7 +1,6 @@
 """The options of `lstr learn`, its plan with steps and their times, and the working folder that stores the plan."""
 
 import json
-import math
 import os
 import shutil
 from collections import Counter
@@ -15,7 +14,6 @@ import msgspec
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import ConfigError, OutputError
-from lstr.extractors.flow.workers import Algorithm
 from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import lock, unwritable
 from lstr.files.content import write_json
@@ -27,7 +25,7 @@ from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION
 from lstr.pipelines.training.finetune import VideoOptions
-from lstr.settings import Positive
+from lstr.settings import PositiveAmount
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
 NETWORKS = {stream: f"{stream} network" for stream in STREAMS}
@@ -49,33 +47,23 @@ MAX_FOLDS = 10
 class LearnOptions(VideoOptions):
     """Options of `lstr learn`.
 
-    `settings` may also contain `model.NAME` and `train.NAME` for the models on the features.
+    `settings` may also contain `model.NAME` and `train.NAME` for the models on the features. `folds` are for
+    cross-validation, so that all videos can be used for training; 0 to hold out videos instead, None for 3, or for 0 if
+    the time limit is too short.
     """
 
     recipe: str | None = None
     """How features are made; None for SEVERAL_RECORDINGS, or ONE_RECORDING."""
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all streams of a named recipe."""
-    algorithm: Algorithm | None = None
-    """Algorithm of optical flow; None for the recipe's algorithm."""
-    false_alarms: float | None = None
+    false_alarms: PositiveAmount | None = None
     """Maximum false alarms per hour for choosing thresholds; None for the highest F1."""
-    folds: int | None = None
-    """Number of folds for cross-validation, so that all videos can be used for training; 0 to hold out videos instead,
-    None for 3, or for 0 if the time limit is too short."""
-    at_once: Positive | None = None
-    """Networks of a stream that are trained in parallel on a CPU; None chooses the number."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Additional entries of the model file."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for values out of range."""
         super().__post_init__()
-        if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
-            raise ConfigError(
-                f"{self.false_alarms:g} is not a valid number of false alarms per hour.",
-                "use a number above 0, for example --false-alarms 2.",
-            )
         if self.folds is not None and not (self.folds == 0 or 2 <= self.folds <= MAX_FOLDS):
             raise ConfigError(f"folds is {self.folds}.", f"use 0, or a number from 2 to {MAX_FOLDS}.")
 

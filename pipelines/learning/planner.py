@@ -13,7 +13,6 @@ import torch
 from lstr.config import WindowConfig
 from lstr.errors import TooShortError, VideoError
 from lstr.extractors.flow.workers import flow_workers
-from lstr.extractors.networks.network import RESNET50, find_network
 from lstr.extractors.presets import Preset
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import CHANNELS_OF, PICTURES, in_training_order
@@ -43,9 +42,9 @@ from lstr.pipelines.progress import Notice
 from lstr.pipelines.training.config import TrainConfig, check_teacher, preset_for, resolve
 from lstr.pipelines.training.loop import keep_freed_memory
 from lstr.pipelines.training.model_run import Learner
-from lstr.pipelines.training.network_config import FinetuneConfig
+from lstr.pipelines.training.network_config import FinetuneConfig, trainable_network
 from lstr.pipelines.training.networks import best_at_once, threads_of
-from lstr.pipelines.training.recogniser import NetworksToTrain, make_optimiser, recogniser
+from lstr.pipelines.training.recogniser import Initial, NetworksToTrain, make_optimiser, recogniser
 from lstr.pipelines.training.training_videos import check_room, chunks_of
 from lstr.pipelines.training.window_samples import count_steps, draw_windows
 
@@ -190,7 +189,7 @@ class Planner:
                     f"use --time {math.ceil(needed / 60)}m or more, or fewer videos.",
                 )
             draws = min(draws, fitting)
-        entries = [find_network(part.network) or RESNET50 for part in preset.parts.values()]
+        entries = [trainable_network(part.network, stream) for stream, part in preset.parts.items()]
         network_bytes = sum(entry.training_bytes for entry in entries)
         return LearnPlan(
             dict(n_videos),
@@ -262,7 +261,7 @@ def measure_training(
     kind = torch.device(device).type
 
     def measure(stream: str, config: FinetuneConfig) -> float:
-        model = recogniser(stream, preset.parts[stream], n_classes, config)
+        model = recogniser(stream, preset.parts[stream], n_classes, config, Initial())
         model.to(device=device).to(memory_format=torch.channels_last).train()
         optimiser = make_optimiser(model, config)
         shape = (config.batch_size, config.segments, CHANNELS_OF[stream], *config.size)

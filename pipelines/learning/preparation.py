@@ -75,9 +75,7 @@ def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed | L
 def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed, None, Learning]:
     """Check everything and plan. Raises LabelsError, ConfigError, RecipeError, VideoError or OutputError."""
     model = check_output(options.output, options.init)
-    unreadable: list[str] = []
-    found, labels = options.read(unreadable.append)
-    yield from (Notice(text, warning=False) for text in unreadable)
+    found, labels = yield from options.read()
     device = choose_device(options.device)
     named, settings = choose_features(options)
     features = named or SEVERAL_RECORDINGS

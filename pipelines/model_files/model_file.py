@@ -285,11 +285,8 @@ def load_exported(model: ModelFile) -> Checkpoint:
             recipe=model.about["recipe"],
             metrics=about["metrics"],
             extra=model.extra,
-            calibration={},
             versions=about["versions"],
-            format=FORMAT,
             path=model.path,
-            assumed={},
             exported=open_step(step, model.graph(STEP)),
             about=model.about,
         )

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
-from lstr.errors import CheckpointError, ConfigError, few
+from lstr.errors import CheckpointError, few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import Algorithm, flow_workers
 from lstr.extractors.networks.weights_file import is_weights_folder
 from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights
 from lstr.extractors.presets import Preset, shape_of
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_sources
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
 from lstr.files.atomic import check_writable
 from lstr.files.home import home
 from lstr.files.remote import Place
@@ -40,7 +40,7 @@ from lstr.pipelines.training.training_videos import (
     parts_of,
     unlearnt,
 )
-from lstr.settings import Positive, check_fields
+from lstr.settings import Positive, PositiveAmount, check_fields
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,6 @@ class VideoOptions:
     """Label files of any format, see `read_label_file`; if several files have a video, the last one counts."""
     output: str | Path
     """Folder for weights, or a model file; its parts are kept in a folder next to it."""
-    lists: Sequence[str] = ()
-    """Files that name more videos."""
-    endings: Sequence[str] = ()
-    """Endings of video files in folders; none for the default ones."""
     init: str | None = None
     """Initial weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
     cache: str | Path | None = None
@@ -66,20 +62,26 @@ class VideoOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
     seed: int | None = None
-    seconds: float | None = None
+    seconds: PositiveAmount | None = None
     """Maximum time; None without a limit."""
+    algorithm: Algorithm | None = None
+    """Algorithm of optical flow; None for the one in the recipe."""
+    folds: int | None = None
+    """Number of folds; a further network of each stream is trained without each. None for the default of the job."""
+    at_once: Positive | None = None
+    """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""
     device: str | None = None
     """`cpu` or `cuda`; None for the GPU if the machine has one."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a value out of range."""
         check_fields(self)
-        if self.seconds is not None and self.seconds <= 0:
-            raise ConfigError(f"The time limit is {self.seconds:g} s.", "use a positive number of seconds.")
 
-    def read(self, tell: Tell | None = None) -> tuple[dict[str, Place], Labels]:
-        """Return the videos by id, and their labels; tell: as for `find_sources`."""
-        found = find_sources([*self.videos, *self.lists], self.endings or VIDEO_SUFFIXES, None, tell)
+    def read(self) -> Generator[Notice, None, tuple[dict[str, Place], Labels]]:
+        """Return the videos by id, and their labels; yield a notice of files in folders that are not read."""
+        not_read: list[str] = []
+        found = find_sources(self.videos, VIDEO_SUFFIXES, tell=not_read.append)
+        yield from (Notice(text, warning=False) for text in not_read)
         roots = [video for video in self.videos if Path(video).is_dir()]
         return found, read_label_files(self.label_files, roots, None, lenient=True, skip_missing=True, present=found)
 
@@ -116,14 +118,15 @@ def report_skipped(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]
 
 @dataclass(frozen=True)
 class FinetuneOptions(VideoOptions):
-    """Which networks to train on which videos; `lstr finetune` has an option for each but `later` and `planned`."""
+    """Which networks to train on which videos, with `folds` by default none.
+
+    `lstr finetune` has an option or setting for each but `later` and `planned`.
+    """
 
     stream: str = "both"
     """`rgb`, `flow` or `both`"""
     inits: Mapping[str, str] = field(default_factory=dict)
     """Initial weights of single networks, by stream."""
-    folds: int | None = None
-    """Number of additional pairs of networks, each trained without one fold of the videos."""
     spare: bool = True
     """Whether one in five of many training videos is held out to choose the epoch, if no others do"""
     subset: str = "training"
@@ -131,13 +134,9 @@ class FinetuneOptions(VideoOptions):
     """The subset that chooses the epoch; None for `validation` if it exists, else one in five training videos."""
     recipe: str | Preset = "fast"
     """How features will be made: a preset or its name, or a recipe file."""
-    rgb_network: str | None = None
-    flow_network: str | None = None
-    algorithm: Algorithm | None = None
-    """Algorithm of optical flow; None for the one in the recipe."""
+    networks: Mapping[str, str] = field(default_factory=dict)
+    """Names of other networks than those of the recipe, by stream."""
     resume: bool = False
-    at_once: Positive | None = None
-    """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""
     later: float = 0.0
     """Seconds of the work that follows by a plan, for which a part of `seconds` is kept"""
     planned: Mapping[str, float] = field(default_factory=dict)
@@ -180,7 +179,7 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
 
 def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, None]:
     """Train the networks on this process; see `finetune`."""
-    from lstr.pipelines.training.network_run import Training
+    from lstr.pipelines.training.network_run import TimeLimit, Training
     from lstr.pipelines.training.networks import train_networks
 
     started, output = perf_counter(), Path(options.output)
@@ -199,18 +198,10 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
         check_writable(output)  # before hours of flow
         if options.resume:
             yield Notice(f"{output} contains no run to resume: a new one starts.", warning=False)
-    seed = {} if options.seed is None else {"seed": str(options.seed)}
-    networks = settle(
-        (options.recipe, options.stream, options.algorithm),
-        {**options.settings, **seed},
-        options.init,
-        device,
-        {"rgb": options.rgb_network, "flow": options.flow_network},
-        options.inits,
-    )
-    not_read: list[str] = []
-    found, labels = options.read(not_read.append)
-    yield from (Notice(text, warning=False) for text in not_read)
+    features = options.recipe, options.stream, options.algorithm
+    settings = {**options.settings, **({} if options.seed is None else {"seed": str(options.seed)})}
+    networks = settle(features, settings, options.init, device, options.networks, options.inits)
+    found, labels = yield from options.read()
     yield from options.check(labels, found)
     training, validation, unused, absent = parts_of(labels, found, options.subset, options.eval_subset)
     others = [i for i in unused if i in labels.videos]  # kept unseen on purpose, so there is no warning
@@ -265,7 +256,9 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
     for pair in pairs[1:]:
         if missing := unlearnt(pair.training, labels):
             yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")
-    left = None if options.seconds is None else options.seconds - (perf_counter() - started)
-    job = Training(networks, labels, cached, pairs, folds, left, options.later, options.planned)
+    limit = None
+    if options.seconds is not None:
+        limit = TimeLimit(options.seconds - (perf_counter() - started), options.later, options.planned)
+    job = Training(networks, labels, cached, pairs, folds, limit)
     for event in train_networks(job, output, device, options.resume, options.at_once):
         yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event

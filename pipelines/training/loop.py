@@ -219,21 +219,22 @@ def rates(config: TrainConfig, steps: int, epoch_steps: int) -> Callable[[int], 
 
 
 @contextmanager
-def keep_freed_memory(device: str = "cpu") -> Iterator[bool]:
-    """Keep freed memory for what comes next, and give it back at the end; yield whether that works here.
+def keep_freed_memory(device: str) -> Iterator[None]:
+    """Keep freed memory for what comes next, and give it back at the end.
 
     glibc returns large blocks to the system when they are freed, and the system clears each page of them when it is
     touched again: on a processor a training step frees and touches hundreds of thousands of pages. Only on a processor
     with glibc, and not if the user has chosen how memory is kept.
     """
-    library = ctypes.CDLL(None) if os.name == "posix" else None
-    is_glibc = library is not None and hasattr(library, "gnu_get_libc_version")
-    if device != "cpu" or not is_glibc or any(name in os.environ for name in OWN):
-        yield False
+    library = ctypes.CDLL(None) if os.name == "posix" and device == "cpu" else None
+    if not hasattr(library, "gnu_get_libc_version") or any(name in os.environ for name in OWN):
+        yield
         return
     assert library
+    library.mallopt(MMAP_MAX, 0)
+    library.mallopt(TRIM_THRESHOLD, -1)  # never
     try:
-        yield bool(library.mallopt(MMAP_MAX, 0) and library.mallopt(TRIM_THRESHOLD, -1))  # -1 is never
+        yield
     finally:
         for name, value in USUAL.items():
             library.mallopt(name, value)

@@ -1,11 +1,12 @@
 """A model in training: windows to batches, a batch to a loss and new weights, evaluation, and its checkpoints."""
 
 import copy
+import hashlib
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,21 @@ from torch import Tensor
 from lstr import checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import LstrError
+from lstr.extractors.streams import streams_of_model
 from lstr.kinds import make_model
 from lstr.labels.label_set import AMBIGUOUS, without_ambiguous
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
-from lstr.pipelines.features.dataset import LabelledVideo, Split
+from lstr.pipelines.features.dataset import LabelledVideo, Split, network_overlap, streams_of
 from lstr.pipelines.features.output_folder import read_calibration
-from lstr.pipelines.model_files.networks import run_record
+from lstr.pipelines.model_files.networks import ARRAYS, run_record
 from lstr.pipelines.progress import result_of
+from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
-from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.config import TrainConfig, changes_from, check_teacher
 from lstr.pipelines.training.loop import Run, rates
-from lstr.pipelines.training.run_folder import Position, RunFolder, Step
+from lstr.pipelines.training.run_folder import RunFolder, Step
 from lstr.pipelines.training.window_samples import (
     MAX_MEMORY_SHARE,
     MAX_READERS,
@@ -221,36 +224,86 @@ class Learner(Run):
         return exported
 
 
+@dataclass(frozen=True)
+class Task:
+    """Which model learns from which videos, and how."""
+
+    split: Split
+    model: WindowConfig
+    config: TrainConfig
+    # videos that choose best.pt, and end the run early by `config.patience`
+    validation: Split | None = None
+    # the name that the checkpoint states as the origin of both configurations
+    preset: str | None = None
+    # chunks of the future that the model sees, if it is a teacher
+    delay: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a teacher that the model cannot have."""
+        check_teacher(self.model, self.config, max((len(video.features) for video in self.split.videos), default=0))
+
+    def settings(self, device: str) -> dict:
+        """Return all settings that define the run, as in config.json and the checkpoint."""
+        split, preset = self.split, self.preset
+        videos = [(video.id, len(video.features)) for video in split.videos]
+        labels = hashlib.sha256()
+        for video in split.videos:
+            labels.update(np.ascontiguousarray(video.targets).data)
+        narrowed = split.folder.only(streams_of_model(self.model.streams))
+        data: dict[str, Any] = {
+            "features": str(split.folder.path),
+            ARRAYS: list(narrowed.names),
+            "recipe": split.folder.recipe.id if split.folder.recipe else None,
+            "classes": list(split.labels.classes),
+            "videos": len(videos),
+            "chunks": split.n_chunks,
+            "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
+            "labels_sha256": labels.hexdigest(),
+        }
+        if store := narrowed.describe():
+            data["store"] = store
+        if seen := network_overlap(split, self.model):
+            data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
+        if self.delay:
+            data["delay"] = self.delay
+        named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
+        made = {"model": self.model.to_dict(), "train": self.config.to_dict(), "data": data}
+        return {**named, **made, "made_by": provenance(device, ranks.world_size())}
+
+
 class ModelRun(Learner):
     """A model in training in a run folder, with optional videos for choosing its best checkpoint.
 
     Args:
         settings: All settings that define the run, for the checkpoints.
         state: The saved state of the run; None for a new run.
-        learner: The other arguments of `Learner`.
+        statistics, soft: As for `Learner`.
     """
 
     def __init__(
         self,
-        split: Split,
-        validation: Split | None,
+        task: Task,
         folder: RunFolder,
         settings: dict,
         state: Mapping[str, Any] | None,
-        *learner: Any,
+        statistics: tuple[Tensor, Tensor],
+        device: str,
+        soft: Sequence[Tensor] | None,
     ):
-        super().__init__(*learner)
-        self.split, self.validation, self.folder, self.settings = split, validation, folder, settings
+        split, self.split, self.validation = task.split, task.split, task.validation
+        videos = split.narrowed(task.model).videos
+        super().__init__(videos, split.labels.classes, task.model, task.config, statistics, device, task.delay, soft)
+        self.folder, self.settings = folder, settings
         self.save_seconds = self.config.save_seconds
         self.recipe = split.folder.recipe.to_dict() if split.folder.recipe else None
         steps, of_epoch = count_steps(self.videos, self.model.config, self.config)
         self.epochs, self.steps, self.rate = self.config.epochs, steps, rates(self.config, steps, of_epoch)
         self.log_every, self.patience = self.config.log_every, self.config.patience
-        self.eval_every = self.config.eval_every if validation else 0
+        self.eval_every = self.config.eval_every if self.validation else 0
         if state is None:
             self.prepare()
             return
-        self.position = Position(**json.loads(state["position"]))
+        self.position = state["position"]
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         for name, tensor in self.average.items():
@@ -271,19 +324,8 @@ class ModelRun(Learner):
         """
         assert self.validation is not None, "the plan of a run without validation videos has no evaluation"
         exported = self.export()
-        loaded = Checkpoint(
-            model=exported.to(self.device),
-            config=exported.config,
-            classes=self.classes,
-            recipe=self.recipe,
-            metrics={},
-            extra={},
-            calibration={},
-            versions={},
-            format=checkpoint.FORMAT,
-            path=self.folder.path / "checkpoint.pt",
-            assumed={},
-        )
+        file = self.folder.path / "checkpoint.pt"
+        loaded = Checkpoint(exported.to(self.device), exported.config, self.classes, self.recipe, file)
         # networks of the features that have seen these videos are a warning of the job, before the first step
         document = result_of(score_split(loaded, self.validation, Scoring(allow_seen=True))).document
         scored = document["lstr"]

@@ -189,7 +189,7 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
     return preset
 
 
-def trainable_network(network: str, stream: str = "rgb") -> Network:
+def trainable_network(network: str, stream: str) -> Network:
     """The entry of a network that can be trained. Raises RecipeError for another."""
     entry = find_network(network)
     if entry is None:

@@ -28,7 +28,7 @@ from lstr.extractors.flow.workers import DIFFERENCE
 from lstr.extractors.networks.manifest import fit_name
 from lstr.extractors.networks.weights_file import ModelCard, network_file
 from lstr.extractors.networks.weights_folder import write_network
-from lstr.extractors.streams import STREAMS, in_training_order
+from lstr.extractors.streams import STREAMS
 from lstr.files.content import write_json
 from lstr.labels.label_set import BACKGROUND, Labels, targets
 from lstr.metrics import per_frame as metrics
@@ -45,7 +45,7 @@ from lstr.pipelines.training.recogniser import (
     make_optimiser,
     recogniser,
 )
-from lstr.pipelines.training.run_folder import NETWORK_STATES, Position, RunFolder, Step
+from lstr.pipelines.training.run_folder import NETWORK_STATES, RunFolder, Step
 from lstr.pipelines.training.training_videos import Pair
 from lstr.pipelines.training.window_samples import read_ahead
 
@@ -62,21 +62,21 @@ MIN_RESERVE = 1.2  # of the planned time of the work that follows
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """Maximum training time of a network in seconds.
+    """Maximum training time in seconds, of all networks of a job or of one.
 
-    It includes the time of the work that follows, which takes `later` seconds by the plan. If the network takes longer
-    than its `planned` seconds, the machine has become slower. The threads of a training wait for each other, so that
-    other work slows down less, about by the square root: next to two and ten other processes on two cores, trainings
-    took 2.8 and 15 times as long as planned, and the work that followed 1.3 and 3.9 times.
+    It includes the time of the work that follows, which takes `later` seconds by the plan. If a network takes longer
+    than the `planned` seconds of its stream, the machine has become slower. The threads of a training wait for each
+    other, so that other work slows down less, about by the square root: next to two and ten other processes on two
+    cores, trainings took 2.8 and 15 times as long as planned, and the work that followed 1.3 and 3.9 times.
     """
 
     seconds: float
     later: float = 0.0
-    planned: float = math.inf
+    planned: Mapping[str, float] = field(default_factory=dict)
 
-    def spent(self, seconds: float, share: float) -> float:
-        """Return the share of the limit that has passed, after some seconds and a share of the steps."""
-        pace = seconds / (share * self.planned) if share >= PACE_SHARE else 1.0
+    def spent(self, stream: str, seconds: float, share: float) -> float:
+        """Return the share of a network's limit that has passed, after some seconds and a share of the steps."""
+        pace = seconds / (share * self.planned.get(stream, math.inf)) if share >= PACE_SHARE else 1.0
         return seconds / max(0.001, self.seconds - max(MIN_RESERVE, math.sqrt(pace)) * self.later)
 
 
@@ -120,16 +120,8 @@ class Training:
     videos: Mapping[str, CachedVideo]
     pairs: list[Pair]
     folds: Mapping[str, int]
-    # maximum seconds of all networks together and the work that follows; None without a limit
-    seconds: float | None = None
-    # seconds of the work that follows, and of a network of each stream, by a plan
-    later: float = 0.0
-    planned: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def streams(self) -> list[str]:
-        """The streams that are trained, in their order."""
-        return in_training_order(self.networks.configs)
+    # of all networks together
+    limit: TimeLimit | None = None
 
     def sha256(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the SHA-256 of video files by id."""
@@ -181,8 +173,8 @@ def train_network(
     model = recogniser(stream, preset, len(training.labels.classes), config, initial)
     model.to(device=device).to(memory_format=torch.channels_last)
     seen = {**initial.seen, **(training.sha256(sorted({*pair.training, *pair.validation})) if config.epochs else {})}
-    card = ModelCard(fit_name(network.folder), stream, preset.network, training.labels.classes, seen, None, pair.fold)
-    card = replace(card, origin=initial.origin)
+    name, classes = fit_name(network.folder), training.labels.classes
+    card = ModelCard(name, stream, preset.network, classes, seen, None, pair.fold, initial.origin)
     result: dict[str, Any] = {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0}
     if config.epochs:
         run = NetworkRun(training, network, pair, model, card, limit)
@@ -252,8 +244,7 @@ class NetworkRun(Run):
         if state := self.folder.read_state():
             model.load_state_dict(state["state_dict"])
             optimiser.load_state_dict(state["optimiser"])
-            self.best, self.best_mAP = state["best"], state["best_mAP"]
-            self.position = Position(**json.loads(state["position"]))
+            self.best, self.best_mAP, self.position = state["best"], state["best_mAP"], state["position"]
         self.saved_epoch, self.first_step, self.started = self.position.epoch, self.position.step, perf_counter()
 
     def train(self) -> Iterator[Progress | Step]:
@@ -281,7 +272,7 @@ class NetworkRun(Run):
         if not (limit := self.limit):
             return 0.0
         share = (self.position.step - self.first_step) / self.steps
-        return ranks.from_first(lambda: limit.spent(perf_counter() - self.started, share))
+        return ranks.from_first(lambda: limit.spent(self.stream, perf_counter() - self.started, share))
 
     def is_late(self) -> bool:
         """Return whether the time limit is reached; never before the end of the first epoch."""

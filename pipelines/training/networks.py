@@ -6,9 +6,9 @@ process, `main`, which gets the arguments of `train_network` from its parent.
 """
 
 import json
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -18,12 +18,13 @@ from lstr.errors import LstrError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.weights_file import WeightSources, is_weights_folder, network_file
 from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights, write_weights
+from lstr.extractors.streams import in_training_order
 from lstr.extractors.twostream import build_twostream
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.network_config import trainable_network
-from lstr.pipelines.training.network_run import NetworkFiles, TimeLimit, Training, train_network
+from lstr.pipelines.training.network_run import NetworkFiles, Training, train_network
 from lstr.pipelines.training.run_folder import NETWORK_STATES, RunFolder, Step
 
 MAX_AT_ONCE = 4  # networks; each takes about a gigabyte of memory
@@ -111,7 +112,7 @@ def train_networks(
         yield Finished(open_weights(folder))
         return
     rounds: list[list[NetworkFiles]] = []  # the networks of a round are trained at once
-    for stream in training.streams:
+    for stream in in_training_order(training.networks.configs):
         networks = [NetworkFiles(folder, stream, pair.fold) for pair in training.pairs]
         config = training.networks.configs[stream]
         images = config.images_of(sum(len(training.videos[i]) for i in training.pairs[0].training))
@@ -127,11 +128,10 @@ def train_networks(
         entry = trainable_network(training.networks.preset.parts[stream].network, stream)
         costs[stream] = entry.training_cost * config.epochs
     for at, networks in enumerate(rounds):
-        stream, limit = networks[0].stream, None
-        if training.seconds is not None:  # the share, by cost, of the time that is left
-            share = costs[stream] / (sum(costs[later[0].stream] for later in rounds[at:]) or 1)
-            left, planned = training.seconds - (perf_counter() - started), training.planned.get(stream, math.inf)
-            limit = TimeLimit(left * share, training.later * share, planned)
+        if limit := training.limit:  # the share, by cost, of the time that is left
+            share = costs[networks[0].stream] / (sum(costs[later[0].stream] for later in rounds[at:]) or 1)
+            left = limit.seconds - (perf_counter() - started)
+            limit = replace(limit, seconds=left * share, later=limit.later * share)
         jobs = {network: (training, network, device, limit) for network in networks if network not in done}
         for network in jobs if ranks.is_first() else ():
             network.run.remove_unsaved_log()
@@ -147,7 +147,8 @@ def train_networks(
 
 def describe_networks(training: Training, folder: Path, versions: dict, device: str) -> None:
     """Describe all networks in their folder, and remove what only a resumed run needs."""
-    streams, networks, whole = training.streams, training.networks, training.pairs[0]
+    networks, whole = training.networks, training.pairs[0]
+    streams = in_training_order(networks.configs)
     results: dict[str, dict[str, dict]] = {stream: {} for stream in streams}
     for stream, pair in product(streams, training.pairs):
         file = NetworkFiles(folder, stream, pair.fold).result_file

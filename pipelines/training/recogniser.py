@@ -29,6 +29,9 @@ from lstr.pipelines.training.loop import FACTOR
 from lstr.pipelines.training.network_config import FinetuneConfig, resolve, trainable
 
 RANDOM = "random"
+MOMENTUM = 0.9  # published TSN
+HEAD_STD = 0.01  # of the classifier's first weights (published TSN)
+MIDDLE = 127.5  # of the scale of bytes
 
 
 @dataclass(frozen=True)
@@ -108,11 +111,6 @@ def find_initial(named: str, stream: str, network: str) -> Initial:
         raise UnfitError(sentence, f"use {stream} weights, or random.")
     card = read_card(path)
     return Initial(path, sha256_of(path), crossed, card.seen if card else {}, origin_of(path), dataset_of(path))
-
-
-MOMENTUM = 0.9  # published TSN
-HEAD_STD = 0.01  # of the classifier's first weights (published TSN)
-MIDDLE = 127.5  # of the scale of bytes
 
 
 @dataclass(frozen=True)
@@ -224,12 +222,11 @@ class Recogniser(nn.Module):
 
 
 def recogniser(
-    stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig, initial: Initial | None = None
+    stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig, initial: Initial
 ) -> Recogniser:
     """Build the network of a stream, as it makes features, and a head for these classes. Raises WeightsError.
 
-    initial: the network's first weights, where random ones follow from the seed, as the head's always do; None for
-    those that torch gives the layers.
+    initial: the network's first weights; random ones follow from the seed, as the head's always do.
     """
     part = network_recipe(stream, preset)
     network = part.entry
@@ -239,21 +236,21 @@ def recogniser(
         head = Head(part.dim, n_classes, config.dropout)
     speed_up_depthwise(backbone)
     model = Recogniser(backbone.train(), head, part, config)
-    if initial and initial.path:
+    if initial.path:
         load_weights(backbone, initial.path, network, inflate=initial.crossed)
-    elif initial:
-        randomise(backbone, config.seed)
-        if network.depthwise:
-            # Torch's own initial weights instead of He's, which are 2.4 times as large: before a batch norm that means
-            # so much smaller steps, and on the first fold of UT-Interaction an mAP of .53 instead of .60.
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(config.seed)
-                for module in backbone.modules():
-                    if isinstance(module, nn.Conv2d):
-                        module.reset_parameters()
-        for name, layer in backbone.named_modules():
-            if network.last_norm and name.endswith(network.last_norm):  # every residual block begins as the identity
-                nn.init.zeros_(layer.weight)
+        return model
+    randomise(backbone, config.seed)
+    if network.depthwise:
+        # Torch's own initial weights instead of He's, which are 2.4 times as large: before a batch norm that means so
+        # much smaller steps, and on the first fold of UT-Interaction an mAP of .53 instead of .60.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            for module in backbone.modules():
+                if isinstance(module, nn.Conv2d):
+                    module.reset_parameters()
+    for name, layer in backbone.named_modules():
+        if network.last_norm and name.endswith(network.last_norm):  # every residual block begins as the identity
+            nn.init.zeros_(layer.weight)
     return model
 
 

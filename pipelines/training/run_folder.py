@@ -5,11 +5,12 @@ after an error in the first step.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from lstr import checkpoint
 from lstr.errors import CheckpointError, OutputError
@@ -140,9 +141,12 @@ class RunFolder:
             )
 
     def read_state(self) -> dict[str, Any] | None:
-        """Return what was last saved; None for a training that starts."""
+        """Return what was last saved, with a Position; None for a training that starts."""
         path = self.path / self.state
-        return checkpoint.read(path) if path.exists() else None
+        if not path.exists():
+            return None
+        state = checkpoint.read(path)
+        return {**state, "position": Position(**json.loads(state["position"]))}
 
     def save_state(self, position: Position, state: Mapping[str, Any]) -> None:
         """Save tensors, texts and the position, whole or not at all."""
@@ -152,7 +156,7 @@ class RunFolder:
     def remove_unsaved_log(self) -> None:
         """Drop what a killed process logged of this training after the last state that it saved."""
         state = self.read_state()
-        step = json.loads(state["position"])["step"] if state else 0
+        step = state["position"].step if state else 0
         keep_jsonl(self.path / LOG, lambda line: line.get("stage", "") != self.stage or line["step"] <= step)
 
     def log(self, step: Step, events: Any = None) -> None:
@@ -161,12 +165,10 @@ class RunFolder:
         Raises OutputError if the folder cannot be written, or was deleted.
         """
         check_exists(self.path / CONFIG)
-        line = {**asdict(step), "stage": self.stage}
+        # without NaN and infinity, which JSON has not
+        line = json.loads(msgspec.json.encode({**asdict(step), "stage": self.stage}))
         for name in ("epochs", *(name for name in ("stage", "evaluation") if not line[name])):
             del line[name]
-        for name, value in line.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                line[name] = None  # JSON has no NaN and no infinity
         append_jsonl(self.path / LOG, line)
         if not events:
             return

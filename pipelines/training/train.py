@@ -7,44 +7,35 @@ predicts an earlier chunk. It is trained first and scores the training videos on
 targets of the model in addition to the labels. The checkpoint does not contain the teacher.
 """
 
-import hashlib
-import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lstr import checkpoint
 from lstr.batch import predict_ahead, shared_constants
 from lstr.chunk import CLOCK
-from lstr.config import WindowConfig
 from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.streams import STREAMS, streams_of_model
+from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import check_exists
 from lstr.labels.check import stop_at_errors
-from lstr.pipelines.features.dataset import Split, describe_overlap, network_overlap, read_dataset, streams_of
+from lstr.pipelines.features.dataset import describe_overlap, network_overlap, read_dataset
 from lstr.pipelines.features.feature_files import NOTHING, Stated, split_settings
-from lstr.pipelines.model_files.networks import ARRAYS
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
-from lstr.pipelines.provenance import make_reproducible, provenance
+from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import (
-    TrainConfig,
-    changes_from,
-    check_teacher,
     preset_for,
     preset_named,
     read_config,
     resolve,
 )
-from lstr.pipelines.training.model_run import ModelRun
+from lstr.pipelines.training.model_run import ModelRun, Task
 from lstr.pipelines.training.run_folder import RunFolder, Step, open_events
 from lstr.pipelines.training.window_samples import feature_statistics
 from lstr.settings import check_fields
@@ -103,53 +94,6 @@ class Trained:
     """Whether the labels have videos that `lstr evaluate` scores"""
     takes_videos: bool = True
     """Whether the features of new videos can be computed"""
-
-
-@dataclass(frozen=True)
-class Task:
-    """Which model learns from which videos, and how."""
-
-    split: Split
-    model: WindowConfig
-    config: TrainConfig
-    # videos that choose best.pt, and end the run early by `config.patience`
-    validation: Split | None = None
-    # the name that the checkpoint states as the origin of both configurations
-    preset: str | None = None
-    # chunks of the future that the model sees, if it is a teacher
-    delay: int = 0
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for a teacher that the model cannot have."""
-        check_teacher(self.model, self.config, max((len(video.features) for video in self.split.videos), default=0))
-
-    def settings(self, device: str) -> dict:
-        """Return all settings that define the run, as in config.json and the checkpoint."""
-        split, preset = self.split, self.preset
-        videos = [(video.id, len(video.features)) for video in split.videos]
-        labels = hashlib.sha256()
-        for video in split.videos:
-            labels.update(np.ascontiguousarray(video.targets).data)
-        narrowed = split.folder.only(streams_of_model(self.model.streams))
-        data: dict[str, Any] = {
-            "features": str(split.folder.path),
-            ARRAYS: list(narrowed.names),
-            "recipe": split.folder.recipe.id if split.folder.recipe else None,
-            "classes": list(split.labels.classes),
-            "videos": len(videos),
-            "chunks": split.n_chunks,
-            "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
-            "labels_sha256": labels.hexdigest(),
-        }
-        if store := narrowed.describe():
-            data["store"] = store
-        if seen := network_overlap(split, self.model):
-            data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
-        if self.delay:
-            data["delay"] = self.delay
-        named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
-        made = {"model": self.model.to_dict(), "train": self.config.to_dict(), "data": data}
-        return {**named, **made, "made_by": provenance(device, ranks.world_size())}
 
 
 Event = LabelFindings | Notice | Step | Finished[Trained]
@@ -269,8 +213,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
         CheckpointError: a run is in the way, or had other settings.
         LstrError: loss or gradient is not finite, or memory runs out.
     """
-    config, videos = task.config, task.split.narrowed(task.model).videos
-    settings, kept = task.settings(device), RunFolder(folder)
+    config, settings, kept = task.config, task.settings(device), RunFolder(folder)
     if ranks.is_first():
         kept.begin(settings, resume)
     ranks.wait_for_all()
@@ -280,7 +223,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
     if state:
         statistics = state["mean"], state["std"]
     elif config.standardise:
-        statistics = feature_statistics(videos)
+        statistics = feature_statistics(task.split.narrowed(task.model).videos)
     with ExitStack() as stack:
         if config.deterministic:
             make_reproducible()
@@ -289,8 +232,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
             torch.use_deterministic_algorithms(True)
             # the benchmark chooses algorithms by their speed, which may be others each time
             torch.backends.cudnn.benchmark = False
-        learner = videos, task.split.labels.classes, task.model, config, statistics, device, task.delay, soft
-        run, log = ModelRun(task.split, task.validation, kept, settings, state, *learner), None
+        run, log = ModelRun(task, kept, settings, state, statistics, device, soft), None
         if ranks.is_first():
             kept.remove_unsaved_log()
             log = partial(kept.log, events=stack.enter_context(closing(open_events(folder, run.position.step))))

@@ -217,7 +217,7 @@ def test_invalid_labels_and_times_are_refused(videos, tmp_path):
         with pytest.raises(LabelsError) as caught:
             make_plan(replace(change_labels(videos, tmp_path, change), folds=folds))
         assert caught.value.hint and "[[" not in caught.value.hint
-    with pytest.raises(ConfigError, match="time"):
+    with pytest.raises(ConfigError, match="seconds"):
         options(videos, tmp_path / "m.lstr", seconds=0)
 
 

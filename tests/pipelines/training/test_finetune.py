@@ -68,11 +68,11 @@ def test_a_planted_pattern_is_recognised_in_another_video(stream, device, tmp_pa
 
 
 def test_a_time_limit_ends_training_after_the_first_epoch(tmp_path):
-    job = replace(planted_training(("flow",), epochs=50, draws=16), seconds=1e-3)
+    job = replace(planted_training(("flow",), epochs=50, draws=16), limit=TimeLimit(1e-3))
     (line,) = read_log(train(job, tmp_path / "weights"))
     assert line["epoch"] == 1 and 0 < line["lr"] < job.networks.configs["flow"].lr / 4, "the rate falls within it"
-    limit = TimeLimit(100, later=20, planned=50)
-    assert [limit.spent(25, share) for share in (0.05, 0.5, 0.6, 0.125)] == [25 / 76] * 3 + [25 / 60]
+    limit = TimeLimit(100, later=20, planned={"flow": 50})
+    assert [limit.spent("flow", 25, share) for share in (0.05, 0.5, 0.6, 0.125)] == [25 / 76] * 3 + [25 / 60]
 
 
 @pytest.mark.long

@@ -9,7 +9,14 @@ from lstr.extractors.devices import fast_precision
 from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.pipelines.training import network_config
 from lstr.pipelines.training.network_config import PICTURES, FinetuneConfig, defaults, resolve
-from lstr.pipelines.training.recogniser import FACTOR, NetworksToTrain, initial_weights, make_optimiser, recogniser
+from lstr.pipelines.training.recogniser import (
+    FACTOR,
+    Initial,
+    NetworksToTrain,
+    initial_weights,
+    make_optimiser,
+    recogniser,
+)
 
 FAST = PRESETS["fast"]
 RANDOM = dict.fromkeys(("rgb", "flow"))
@@ -80,12 +87,12 @@ def test_invalid_settings_are_refused(settings):
 def test_learning_rates_of_body_and_head():
     preset = StreamPreset("efficientnet-lite0")
     config = FinetuneConfig(lr=1e-3, head_lr=5e-3)
-    model = recogniser("rgb", preset, 3, config)
+    model = recogniser("rgb", preset, 3, config, Initial())
     factors = {id(p): group[FACTOR] for group in make_optimiser(model, config).param_groups for p in group["params"]}
     head = {"cls_head.fc_cls.weight", "cls_head.fc_cls.bias"}
     assert {name: factors.pop(id(p)) for name, p in model.named_parameters()} == {
         name: 5 if name in head else 1 for name, _ in model.named_parameters()
     }
     assert not factors
-    plain = make_optimiser(recogniser("rgb", preset, 3, FinetuneConfig()), FinetuneConfig())
+    plain = make_optimiser(recogniser("rgb", preset, 3, FinetuneConfig(), Initial()), FinetuneConfig())
     assert len(plain.param_groups) == 1
