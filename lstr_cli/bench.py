@@ -18,7 +18,7 @@ RECIPES = click.Choice(["faithful", "fast", "live", "smallest", "pretrained", "a
 @option("--recipe", NETWORKS, "Measure each stage of this recipe.  [default: compare all recipes]", type=RECIPES)
 @as_json
 @set_option("chunks runtime flow_threads recipe.flow_algorithm recipe.precision")
-def command(inputs, recipe, settings, as_json):
+def bench(inputs, recipe, settings, as_json):
     """Measure speed on this machine, with random weights; speed does not depend on them.
 
     \b

@@ -82,7 +82,7 @@ STILL_ON = " (still on at the end)"
 @set_option(
     "labels embed timeout on_lag clock runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch", model=OF_MODEL
 )
-def command(sources, as_json, formats, settings, on, off, min_length, merge_gap, **others):
+def detect(sources, as_json, formats, settings, on, off, min_length, merge_gap, **others):
     """Detect the current action at each quarter second of a video, without looking ahead.
 
     SOURCE is a video, a folder of videos, a feature folder, a camera (camera:0), an address (rtsp://, http://,

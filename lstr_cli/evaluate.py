@@ -65,7 +65,7 @@ OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
 @option("--all", OUTPUT, "Print all tables, for example errors by kind, intervals and baselines.", name="show_all")
 @as_json
 @set_option(f"{OF_DATA} resamples mode recipe.allow_mismatch", model=OF_MODEL)
-def command(paths, settings, to, as_json, show_all, **others):
+def evaluate(paths, settings, to, as_json, show_all, **others):
     """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
     MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.

@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # imports torch
 @option("--dry-run", RUN, "Show the plan with its duration, and stop.")
 @option("--json", OUTPUT, "Print the summary, or the plan of a --dry-run, as one JSON document.", "as_json")
 @set_option(f"runtime threads root engine ray_address cache {OF_RECIPE}")
-def command(videos, output, recipe, stream, weights, calibrate, lists, settings, dry_run, as_json, **others):
+def extract(videos, output, recipe, stream, weights, calibrate, lists, settings, dry_run, as_json, **others):
     """Decode, compute optical flow, run both TSN networks, and write one array per stream and video.
 
     A PATTERN in quotes, as 'videos/**/*.mp4', is expanded here. Sources and FEATURES may be URLs that fsspec knows,

@@ -23,7 +23,7 @@ HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")  # of the table of models
 @click.argument("path", metavar="PATH")
 @as_json
 @set_option(model=OF_MODEL)
-def command(path, settings, as_json):
+def info(path, settings, as_json):
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that

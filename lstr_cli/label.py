@@ -22,7 +22,7 @@ from lstr_cli.options import DATA, OUTPUT, RUN, Command, option
 )
 @option("--port N", RUN, "Serve the page on this port.  [default: 8420, or a free one]", type=click.IntRange(1, 65535))
 @option("--no-browser", RUN, "Print the address without opening a browser.")
-def command(videos, output, labels, model, port, no_browser):
+def label(videos, output, labels, model, port, no_browser):
     """Label videos on a page in the browser; the file is ready for `lstr learn`.
 
     The page is served to this machine only, until Ctrl-C. Each change is saved at once; the same command resumes. An

@@ -1,7 +1,7 @@
 """`lstr labels`: what is in a label file, and annotations from one form to another."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ SINGULAR = {"videos": "video", "segments": "segment", "classes": "class"}
 
 
 @click.group("labels", cls=Group)
-def command():
+def labels():
     """Check label files, convert annotations, report time budgets and agreement.
 
     \b
@@ -39,7 +39,7 @@ def read_columns(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     return {name.strip(): header for name, _, header in pairs}
 
 
-@command.command("convert")
+@labels.command("convert")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @option("-o --output PATH", OUTPUT, "Write this file or folder; else text goes to standard output.")
 @option("--to FORMAT", OUTPUT, "Write this format.  [default: by the ending of -o; .json is activitynet]")
@@ -108,7 +108,7 @@ def convert(sources, to, output, columns, subsets, video, **others):
         console.say_next("lstr", "labels", "check", done.files[-1])
 
 
-@command.command("check")
+@labels.command("check")
 @click.argument("labels", metavar="LABELS")
 @click.argument("features", metavar="[LABELS|FEATURES|VIDEOS]...", nargs=-1)
 @option("--json", OUTPUT, "Print one JSON document that names every finding.", "as_json")
@@ -135,12 +135,29 @@ def check(labels, features, settings, as_json):
     from dataclasses import asdict
 
     from lstr.errors import few
-    from lstr.labels.check import stop_at_errors
-    from lstr.pipelines.annotations.label_files import count_classes, count_labels, divide_labels
+    from lstr.labels import check as checks
+    from lstr.pipelines.annotations.label_files import count_classes, count_labels, divide_labels, read_label_files
+    from lstr.pipelines.annotations.videos import find_labelled_videos, footage_of_files
 
     more, features = divide_labels(features)
-    files = [labels, *more]
-    labelled, findings = _checked(files, features, settings)
+    files, videos, dataset = [labels, *more], find_labelled_videos(features), settings.pop("dataset", None)
+    streams = (settings.pop("rgb_features", None), settings.pop("flow_features", None))
+    skip_missing = settings.pop("skip_missing", "false") == "true"
+    if features and not videos:
+        from lstr.pipelines.features.dataset import read_dataset  # brings torch
+        from lstr.pipelines.features.feature_files import split_settings
+
+        stated, _ = split_settings(settings)
+        read = read_dataset(features, files, streams, dataset, lenient=True, skip_missing=skip_missing, stated=stated)
+        labelled, findings = read.labels, read.check((), skip_missing)
+    else:
+        labelled = read_label_files(files, (), dataset, lenient=True, skip_missing=skip_missing, present=videos)
+        findings = checks.check(labelled, footage=footage_of_files(videos))
+        if videos:  # also compare with the labels
+            findings += checks.unmatched(labelled.videos, videos)
+            findings += checks.missing(labelled.videos, videos, "video", checks.WARNING)
+            findings += checks.missing(videos, labelled.videos, "labels", checks.WARNING)
+            findings = checks.in_order(findings)
     counts, per_class = count_labels(labelled), count_classes(labelled)
     title = f"{few(files)}: {_in_words(counts)}"
     if as_json:
@@ -152,39 +169,14 @@ def check(labels, features, settings, as_json):
     if per_class and not as_json:
         rows = [(name, *(f"{number:g}" for number in facts.values())) for name, facts in per_class.items()]
         console.show_table("examples", ("class", "segments", "seconds", "videos"), rows)
-    stop_at_errors(findings, few(files), files)
-
-
-def _checked(files: Sequence[str], at_hand: Sequence[str], settings: dict[str, str]) -> tuple:
-    """Return the labels and the findings in them: compared with features, with videos, or alone."""
-    from lstr.labels.check import WARNING, check, in_order, missing, unmatched
-    from lstr.pipelines.annotations.label_files import read_label_files
-    from lstr.pipelines.annotations.videos import find_labelled_videos, footage_of_files
-
-    videos, dataset = find_labelled_videos(at_hand), settings.pop("dataset", None)
-    streams = (settings.pop("rgb_features", None), settings.pop("flow_features", None))
-    skip_missing = settings.pop("skip_missing", "false") == "true"
-    if at_hand and not videos:
-        from lstr.pipelines.features.dataset import read_dataset  # brings torch
-        from lstr.pipelines.features.feature_files import split_settings
-
-        stated, _ = split_settings(settings)
-        read = read_dataset(at_hand, files, streams, dataset, lenient=True, skip_missing=skip_missing, stated=stated)
-        return read.labels, read.check((), skip_missing)
-    labels = read_label_files(files, (), dataset, lenient=True, skip_missing=skip_missing, present=videos)
-    findings = check(labels, footage=footage_of_files(videos))
-    if videos:
-        findings += unmatched(labels.videos, videos)
-        findings += missing(labels.videos, videos, "video", WARNING)
-        findings += missing(videos, labels.videos, "labels", WARNING)
-    return labels, in_order(findings)
+    checks.stop_at_errors(findings, few(files), files)
 
 
 def _in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {SINGULAR[what] if count == 1 else what}" for what, count in counts.items())
 
 
-@command.command("budget")
+@labels.command("budget")
 @click.argument("labels", metavar="LABELS...", nargs=-1, required=True)
 @as_json
 def budget(labels, as_json):
@@ -209,7 +201,7 @@ def budget(labels, as_json):
     _print(table, {"rows": [dict(zip(table.names, row, strict=True)) for row in table.rows]}, as_json)
 
 
-@command.command("compare")
+@labels.command("compare")
 @click.argument("labels", metavar="A")
 @click.argument("others", metavar="B")
 @click.argument("videos", metavar="[VIDEOS]...", nargs=-1)

@@ -67,7 +67,7 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
     model="of the model",
     train="of its training",
 )
-def command(videos, labels, lists, output, settings, dry_run, make_default, as_json, **others):
+def learn(videos, labels, lists, output, settings, dry_run, make_default, as_json, **others):
     """Train a model file for `lstr detect -m` on videos and the actions that LABELS mark in them.
 
     LABELS are label files of any format that `lstr labels convert` reads. For a video that is in several files, the

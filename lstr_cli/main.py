@@ -17,44 +17,36 @@ from lstr.files.names import displayed
 from lstr_cli.interruption import HINT, Interruptions
 from lstr_cli.options import Group
 
-# What `lstr --help` lists, in the order in which a new user meets it
+# What `lstr --help` lists, in the order in which a new user meets it: by name, the module and a sentence
 GROUPS = {
     "Start": {
-        "demo": "Draw a small set of labelled videos, learn from it, and detect.",
-        "label": "Label videos in the browser.",
-        "learn": "Learn from labelled videos; write one model file.",
-        "detect": "Detect actions in videos and camera streams, without looking ahead.",
-        "watch": "Watch cameras for weeks, and send notifications.",
-        "events": "List the events that `lstr watch` recorded.",
-        "labels": "Check, convert, count and compare label files.",
-        "info": "Show the content of a video, feature folder, model file, checkpoint or timeline.",
-        "doctor": "Show what this machine has, and what is missing.",
+        "demo": ("learn", "Draw a small set of labelled videos, learn from it, and detect."),
+        "label": ("label", "Label videos in the browser."),
+        "learn": ("learn", "Learn from labelled videos; write one model file."),
+        "detect": ("detect", "Detect actions in videos and camera streams, without looking ahead."),
+        "watch": ("watch", "Watch cameras for weeks, and send notifications."),
+        "events": ("watch", "List the events that `lstr watch` recorded."),
+        "labels": ("labels", "Check, convert, count and compare label files."),
+        "info": ("info", "Show the content of a video, feature folder, model file, checkpoint or timeline."),
+        "doctor": ("info", "Show what this machine has, and what is missing."),
     },
     "Step by step": {
-        "finetune": "Train the feature networks on labelled videos.",
-        "extract": "Extract two-stream features from videos.",
-        "train": "Train a model on features and labels.",
-        "evaluate": "Measure a model: per-frame mAP next to two baselines.",
-        "pack": "Pack a run and its networks into one model file.",
-        "unpack": "Unpack a model file into its checkpoint and networks.",
-        "quantise": "Write a faster model file with networks in int8.",
-        "export": "Write a model file that runs without torch.",
+        "finetune": ("train", "Train the feature networks on labelled videos."),
+        "extract": ("extract", "Extract two-stream features from videos."),
+        "train": ("train", "Train a model on features and labels."),
+        "evaluate": ("evaluate", "Measure a model: per-frame mAP next to two baselines."),
+        "pack": ("model_files", "Pack a run and its networks into one model file."),
+        "unpack": ("model_files", "Unpack a model file into its checkpoint and networks."),
+        "quantise": ("model_files", "Write a faster model file with networks in int8."),
+        "export": ("model_files", "Write a model file that runs without torch."),
     },
     "Research": {
-        "models": "List every kind of model: paper, cost and published numbers.",
-        "weights": "List, fetch and check published network weights.",
-        "bench": "Measure how fast this machine detects.",
+        "models": ("info", "List every kind of model: paper, cost and published numbers."),
+        "weights": ("weights", "List, fetch and check published network weights."),
+        "bench": ("bench", "Measure how fast this machine detects."),
     },
 }
-COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
-# Modules of commands that share one; the others have the name of their command.
-MODULES = dict.fromkeys(("pack", "unpack", "quantise", "export"), "model_files") | {
-    "demo": "learn",
-    "doctor": "info",
-    "events": "watch",
-    "finetune": "train",
-    "models": "info",
-}
+COMMANDS = {name: module for group in GROUPS.values() for name, (module, _) in group.items()}
 UNPRINTED = "redirect it to a disk with free space; other files that the command wrote are complete."
 MORE_MEMORY = "close other programs, or raise the memory limit (`ulimit -v`, or that of the container)."
 # In errors of the loader when there is no memory for a library.
@@ -82,18 +74,14 @@ class LazyGroup(Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command called `name`, or None."""
-        if name not in COMMANDS:
-            return None
-        if name in MODULES:
-            return getattr(importlib.import_module(f"lstr_cli.{MODULES[name]}"), name)
-        return importlib.import_module(f"lstr_cli.{name}").command
+        return getattr(importlib.import_module(f"lstr_cli.{COMMANDS[name]}"), name) if name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         width = max(map(len, COMMANDS))
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in commands.items()])
 
 
 @click.group(

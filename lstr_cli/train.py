@@ -55,7 +55,7 @@ MAX_LISTED_PATHS = 3  # of --list, in the next command
     model="of the model, such as model.kind=rnn",
     train="of its training, such as train.epochs=10",
 )
-def command(features, print_config, settings, **others):
+def train(features, print_config, settings, **others):
     """Train LSTR, or a baseline, on one or several feature folders, or on features of other programs.
 
     RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, events for

@@ -20,7 +20,7 @@ WAIT_S = 3600.0  # at a time for the end of the service
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG", default=Path("watch.toml"))
 @option("--init", RUN, "Write CONFIG, with a comment for each entry, and stop.", "create")
 @option("--check", RUN, "Check CONFIG, name each error by its entry, and stop.", "only_check")
-def command(config, create, only_check):
+def watch(config, create, only_check):
     """Watch cameras until interrupted: store events, and notify people.
 
     CONFIG is a TOML file [default: watch.toml] with the sources, their model, and the channels that announce each

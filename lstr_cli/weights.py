@@ -14,7 +14,7 @@ MEGABYTE = 1_000_000
 
 
 @click.group("weights", cls=Group, no_args_is_help=False)
-def command():
+def weights():
     """Published weights of feature networks: what exists, how to get it, whether it is whole.
 
     \b
@@ -25,7 +25,7 @@ def command():
     """
 
 
-@command.command("list")
+@weights.command("list")
 @as_json
 def list_command(as_json):
     """List every published file: recipe, stream, network, training data, licence, and whether it is here (✓).
@@ -52,7 +52,7 @@ def list_command(as_json):
     console.say("`lstr weights fetch NAME` brings one, or a recipe; --json shows addresses, hashes and notes.")
 
 
-@command.command("fetch")
+@weights.command("fetch")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @option("--from FILE|URL", DATA, "Take it from this file, folder or address.", "mirror")
 def fetch_command(names, mirror):
@@ -101,7 +101,7 @@ def fetch_command(names, mirror):
         console.say_next(*extract, "--recipe", largest)
 
 
-@command.command("check")
+@weights.command("check")
 @click.argument("files", nargs=-1, metavar="[FILE|DIR...]")
 @as_json
 def check_command(files, as_json):

@@ -114,20 +114,14 @@ def check(
     if lengths is not None:
         wanted = [name for name, video in labels.videos.items() if not subsets or video.subset in subsets]
         severity = WARNING if skip_missing else ERROR
-        findings += [
-            Finding(severity, "no features", name, "its features have no rows")
-            for name in wanted
-            if lengths.get(name) == 0
-        ]
+        empty = [name for name in wanted if lengths.get(name) == 0]
+        findings += [Finding(severity, "no features", name, "its features have no rows") for name in empty]
         if sentence := other_rate(labels.videos, lengths, clock):
             findings.append(Finding(WARNING, OTHER_RATE, "", sentence))
         findings += unmatched(wanted, lengths)
         findings += missing(wanted, lengths, "features", severity)
-        findings += [
-            Finding(WARNING, "no labels", name, f"{length} chunks of features")
-            for name, length in lengths.items()
-            if name not in labels.videos
-        ]
+        for name in (name for name in lengths if name not in labels.videos):
+            findings.append(Finding(WARNING, "no labels", name, f"{lengths[name]} chunks of features"))
     return in_order(findings)
 
 
