@@ -23,7 +23,7 @@ from lstr.extractors.networks.runtime import AUTO, NetworkJob, RunningNetwork, c
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, NETWORK, closed_after, torch_threads
-from lstr.extractors.streams import PICTURES, STREAMS
+from lstr.extractors.streams import STREAMS
 from lstr.extractors.video.frames import Chunk
 from lstr.files.home import home
 
@@ -45,17 +45,6 @@ class FeatureRow:
     index: int
     end_time: float
     features: Mapping[str, NDArray[np.float32]]
-
-    @property
-    def rgb(self) -> NDArray[np.float32] | None:
-        """The model's rgb input: the features of all streams except flow, joined in the order of STREAMS."""
-        pictures = [self.features[stream] for stream in PICTURES if stream in self.features]
-        return pictures[0] if len(pictures) == 1 else np.concatenate(pictures) if pictures else None
-
-    @property
-    def flow(self) -> NDArray[np.float32] | None:
-        """The model's flow input."""
-        return self.features.get("flow")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from lstr.extractors.presets import PRESETS, Preset
 from lstr.extractors.recipe import Precision
 from lstr.extractors.run import FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import closed_after, torch_threads
-from lstr.extractors.streams import STREAMS
+from lstr.extractors.streams import PICTURES, STREAMS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk
 from lstr.extractors.video.inputs import find_videos
@@ -98,7 +98,9 @@ class Chain:
 
     def decide(self, row: FeatureRow) -> None:
         """Run one step of the stream and copy its scores to the CPU, as a real run does."""
-        streaming.step(self.model, self.state, row.rgb, row.flow).numpy()
+        pictures = [row.features[stream] for stream in PICTURES if stream in row.features]
+        rgb = np.concatenate(pictures) if pictures else None
+        streaming.step(self.model, self.state, rgb, row.features.get("flow")).numpy()
 
 
 def first_chunks(path: Path, long_side: int, n: int) -> Generator[Chunk, None, None]:

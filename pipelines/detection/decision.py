@@ -1,13 +1,17 @@
 """Decisions, the events of a running detection, and sinks, which receive the decisions on a source."""
 
+import errno
+import json
+import os
+import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +20,15 @@ from lstr.chunk import CHUNK_SECONDS, CLOCK, Clock
 from lstr.errors import OutputError
 from lstr.extractors.stages import WRITE
 from lstr.extractors.video.frames import Gap
-from lstr.pipelines.progress import Failed
+from lstr.files.atomic import unwritable
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.loaded_checkpoint import Checkpoint
+from lstr.pipelines.detection.options import OutputOptions
+from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Event, iso
 
 LATENCIES = 1000  # number of latest decisions with stored latencies
+EMPTY_ROWS = 4096  # written at a time where a source was disconnected
 
 
 @dataclass(frozen=True)
@@ -162,7 +171,7 @@ class Undecided:
     id: str
 
 
-SourceEvent = Opened | Decision | Ended | Undecided | Failed
+SourceEvent = Opened | Decision | Ended | Undecided | Failed | Notice
 
 
 @dataclass(frozen=True)
@@ -176,6 +185,8 @@ class End:
     warnings: Sequence[str] = ()
     live: Mapping[str, Any] | None = None
     """How a live source was read."""
+    spent: tuple[float, float] = (0.0, 0.0)
+    """Seconds of the detection, and processor seconds per second of video."""
     error: BaseException | None = None
     """Why a recorded source failed, or is not read to its end."""
 
@@ -304,3 +315,130 @@ class Outlet:
                 if self._changed:
                     self._changed.notify_all()
         return None
+
+
+class JsonLines(Sink):
+    """The lines of a source in ID.jsonl of a folder, or in a stream, where `named` lines have the id of their source.
+
+    A file needs all lines; the reader of a stream may be slower than a camera. A live source gets a new file, which is
+    removed if nothing is decided; a recorded one replaces the file of an earlier run at its first decision. With
+    `events_only` there are no lines of decisions and dropped chunks, only of events and of a source that comes back.
+    """
+
+    def __init__(self, target: Path | TextIO, named: bool = False, events_only: bool = False):
+        self.needs_all = isinstance(target, Path)
+        self.name = "its JSONL" if self.needs_all else "the lines"
+        self._target, self._is_named, self._events_only = target, named, events_only
+        self._stream: TextIO | None = None
+
+    def open(self, source: Opened) -> None:
+        """Raise OutputError if the file of a live source cannot be opened."""
+        self._prefix = {"source": source.id} if self._is_named else {}
+        self._source, self._is_empty = source, bool(source.dated)
+        if not isinstance(self._target, Path):
+            self._stream = self._target
+        elif source.dated:
+            self._stream = open_lines(self._target, source)
+
+    def take(self, decision: Decision) -> None:
+        """Write the lines of a decision. Raises OutputError if the file cannot be opened."""
+        self._is_empty = False
+        if self._stream is None:
+            assert isinstance(self._target, Path)
+            self._stream = open_lines(self._target, self._source)
+        lines = decision.lines()
+        if self._events_only:
+            lines = [line for line in lines if "event" in line or line.get("gap") == "unseen"]
+        self._write(lines)
+
+    def close(self, end: End) -> None:
+        """Write the events of the end."""
+        try:
+            if not end.error:
+                self._write(event.to_dict() for event in end.events)
+        finally:
+            if self.needs_all and self._stream:
+                self._stream.close()
+                if self._is_empty:  # otherwise each restart of a camera would leave a file
+                    Path(self._stream.name).unlink(missing_ok=True)
+
+    def _write(self, values: Iterable[Mapping[str, Any]]) -> None:
+        lines = [json.dumps({**self._prefix, **value}, ensure_ascii=False) + "\n" for value in values]
+        if not lines:
+            return
+        assert self._stream, "it is open"
+        try:
+            if self.needs_all and not os.fstat(self._stream.fileno()).st_nlink:  # the lines would be lost
+                raise unwritable(Path(self._stream.name), OSError(errno.ENOENT, "it was deleted while in use"))
+            self._stream.write("".join(lines))  # in one call, because several cameras may share a stream
+            self._stream.flush()
+        except Exception as error:
+            WRITE.mark(error)  # a pipe whose reader has gone ends the run
+            raise
+
+
+def open_lines(folder: Path, source: Opened) -> TextIO:
+    """Open the JSONL file of a source. Raises OutputError."""
+    path = folder / f"{source.file_name}.jsonl"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("x" if source.dated else "w", encoding="utf-8")
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+
+
+class Recorder(Sink):
+    """Keeps the decisions on a source that its files need, for `outputs.TimelineFiles`.
+
+    A source may run for days, so scores and events are on disk instead of in memory: in files of the output folder, or
+    of the system's temporary folder, that have no names and vanish when closed.
+    """
+
+    needs_all, name = True, "its files"
+
+    def __init__(self, loaded: Checkpoint, options: OutputOptions):
+        self._loaded, self._options = loaded, options
+        self._decided = self._chunks = 0
+        """Decisions, and chunks up to the latest one."""
+        self._actions = [c for c, label in enumerate(loaded.classes) if label not in (BACKGROUND, AMBIGUOUS)]
+        self._best: tuple[float, str, Decision] | None = None  # score, class, decision
+        self._first: Decision | None = None
+        self._latencies: deque[float] = deque(maxlen=LATENCIES)
+        self._lines: IO[str] | None = None
+        """JSON objects of gaps and events."""
+        self._scores: IO[bytes] | None = None
+        """A row of float32 per chunk, NaN without a decision."""
+
+    def open(self, source: Opened) -> None:
+        """Raise OutputError if nothing can be kept."""
+        self._source, folder = source, self._options.folder
+        try:
+            if folder:
+                folder.mkdir(parents=True, exist_ok=True)
+            self._lines = tempfile.TemporaryFile("w+", dir=folder, encoding="utf-8")
+            if folder and {*self._options.formats} != {"jsonl"}:
+                self._scores = tempfile.TemporaryFile(dir=folder)
+        except OSError as error:
+            raise unwritable(folder or Path(tempfile.gettempdir()), error) from error
+
+    def take(self, decision: Decision) -> None:
+        """Keep what the files need."""
+        assert self._lines, "it is open"
+        gaps, scores = decision.gaps, decision.scores
+        self._first = self._first or decision
+        if self._decided == 0:  # chunks before --start
+            first = min([decision.chunk, *(gap.first for gap in gaps)])
+            gaps = [*([Gap(0, first, "skipped")] if first else []), *gaps]
+        if self._scores:
+            while missing := min(decision.chunk - self._chunks, EMPTY_ROWS):
+                self._scores.write(np.full((missing, len(scores)), np.nan, np.float32).tobytes())
+                self._chunks += missing
+            self._scores.write(scores.astype(np.float32, copy=False).tobytes())
+        self._chunks = decision.chunk + 1
+        self._decided += 1
+        self._latencies.append(decision.latency_ms)
+        for c in self._actions:
+            if self._best is None or scores[c] > self._best[0]:
+                self._best = float(scores[c]), self._loaded.classes[c], decision
+        lines = [*({"gap": gap.reason, **decision.span(gap)} for gap in gaps), *(e.to_dict() for e in decision.events)]
+        self._lines.writelines(json.dumps(line) + "\n" for line in lines)

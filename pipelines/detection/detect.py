@@ -17,7 +17,7 @@ from lstr.files.atomic import check_writable
 from lstr.labels.label_set import Labels
 from lstr.labels.segment import Segment
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import Ended, MakeSink, Opened
+from lstr.pipelines.detection.decision import Ended, MakeSink, Opened, SourceEvent
 from lstr.pipelines.detection.model import Networks, device_of, load_checkpoint, warnings_of
 from lstr.pipelines.detection.options import (
     ALL,
@@ -33,7 +33,6 @@ from lstr.pipelines.detection.options import (
 from lstr.pipelines.detection.outputs import dated, truth_of
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
-from lstr.pipelines.detection.track import Event
 from lstr.pipelines.failures import FAILED, FailureLog
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.timeline import Thresholds, changed
@@ -59,7 +58,7 @@ class Detected:
     """How many labelled actions were found, in a sentence; empty without labels."""
 
 
-DetectEvent = Event | Finished[Detected]
+DetectEvent = SourceEvent | Finished[Detected]
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ class _Run:
                 self._notices.add(text)
                 yield Notice(text)
 
-    def session(self, networks: Networks, places: int, sources: Sequence[Source | Input]) -> Iterator[Event]:
+    def session(self, networks: Networks, places: int, sources: Sequence[Source | Input]) -> Iterator[SourceEvent]:
         """Yield the events of some sources. Raises the failure of a live source that is the only one."""
         alone = len(sources) == 1 and isinstance(sources[0], Input)
         options = self.options
@@ -242,7 +241,7 @@ class _Run:
                 self.interrupt = interrupt
                 yield from self._record(session.leave(), alone)
 
-    def _record(self, events: Iterator[Event], alone: bool) -> Iterator[Event]:
+    def _record(self, events: Iterator[SourceEvent], alone: bool) -> Iterator[SourceEvent]:
         """Yield the events of a session, and keep what the result needs."""
         output = self.options.output
         for event in events:

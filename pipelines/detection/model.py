@@ -3,13 +3,16 @@
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lstr.errors import CheckpointError, ConfigError, DeviceError
-from lstr.extractors.devices import choose_device
+from lstr.extractors.devices import CAPTURING, choose_device
 from lstr.extractors.flow.workers import FlowWorkers, flow_workers
 from lstr.extractors.run import TwoStream, run_on
 from lstr.extractors.stages import torch_threads
@@ -196,3 +199,32 @@ def warnings_of_shape(loaded: Checkpoint, width: int, height: int) -> list[str]:
         return []
     what = f"of frames of {width}×{height} pixels the networks see only the middle {100 * share:.0f} % of the {side}"
     return [f"{what}: {loaded.path} was trained on frames of another shape."]
+
+
+class Streams:
+    """Places for several sources in one state of a model, by torch, or by ONNX Runtime for an exported model.
+
+    On a GPU the step is captured, which takes as long as a dozen steps.
+    """
+
+    def __init__(self, loaded: Checkpoint, places: int):
+        self.as_input: Callable[[NDArray[np.float32]], Any] = np.asarray
+        # imported here: an exported model runs without torch
+        if loaded.exported:
+            from lstr import exported as streaming
+        else:
+            import torch
+
+            from lstr import streaming  # type: ignore[no-redef]
+
+            self.as_input = torch.from_numpy
+        self.module: Any = streaming
+        self.model: Any = loaded.exported or loaded.model
+        self.state = self.module.create(self.model, places)
+        if not loaded.exported and self.module.can_capture(self.model):
+            with CAPTURING:  # no network may be captured at the same time
+                self.module.capture(self.model, self.state)
+
+    def reset(self, places: Sequence[int]) -> None:
+        """Forget every chunk at some places."""
+        self.module.reset(self.state, places)

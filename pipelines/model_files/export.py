@@ -173,7 +173,7 @@ def _compare(
         for name, twostream in (("features by torch", exact), ("features by graphs", converted)):
             rows = []
             for row in twostream.rows(iter(chunks), workers):
-                rows.append(np.concatenate([part for part in (row.rgb, row.flow) if part is not None]))
+                rows.append(np.concatenate(list(row.features.values())))
                 yield Progress(name, len(rows), len(chunks))
             features.append(np.stack(rows))
     theirs, ours = features

@@ -16,11 +16,10 @@ from lstr.extractors.video.inputs import LiveOptions, parse_live
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import Decision, Ended, MakeSink, Opened, Status, Undecided
+from lstr.pipelines.detection.decision import Decision, Ended, MakeSink, Opened, SourceEvent, Status, Undecided
 from lstr.pipelines.detection.model import Networks, find_checkpoint, load_checkpoint
 from lstr.pipelines.detection.options import NO_TIMELINE
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.track import Event
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.pipelines.watching.clips import Clips
@@ -214,7 +213,7 @@ class Worker:
                 with self._changed:
                     self._changed.wait_for(lambda: self._ending or self._due(), POLL_S)
 
-    def _follow(self, events: Iterator[Event], log: FailureLog, rules: Mapping[str, Thresholds]) -> None:
+    def _follow(self, events: Iterator[SourceEvent], log: FailureLog, rules: Mapping[str, Thresholds]) -> None:
         """Report what happens to the sources of a session until it ends."""
         for event in events:
             self.alive = monotonic()

@@ -23,7 +23,7 @@ from lstr.errors import OutputError, VideoError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection import outputs
+from lstr.pipelines.detection import decision
 from lstr.pipelines.detection.decision import Decision, End, Ended, Opened, Sink, Undecided
 from lstr.pipelines.detection.options import NO_TIMELINE, Limits, OutputOptions
 from lstr.pipelines.detection.session import Session
@@ -147,7 +147,7 @@ class HangingSink(Sink):
 
 
 def test_a_hanging_sink_stops_no_decision(detect, tmp_path, monkeypatch):
-    monkeypatch.setattr("lstr.pipelines.detection.track.SINK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("lstr.pipelines.detection.loop.SINK_TIMEOUT_S", 0.1)
     lists: dict = {}
     options = {"sinks": [HangingSink, partial(ListSink, lists)], "limits": Limits(max_chunks=60)}
     options |= {"log": FailureLog(tmp_path), "output": OutputOptions(tmp_path, ("json", "npy"))}
@@ -176,7 +176,7 @@ def test_a_failing_sink_stops_no_decision(detect):
 
 def test_a_full_disk_ends_files_but_not_cameras(detect, tmp_path, monkeypatch):
     (tmp_path / "camera.jsonl").symlink_to("/dev/full")
-    monkeypatch.setattr(outputs, "open_lines", lambda folder, source: (folder / "camera.jsonl").open("w"))
+    monkeypatch.setattr(decision, "open_lines", lambda folder, source: (folder / "camera.jsonl").open("w"))
     output = OutputOptions(tmp_path, JSON)
     events = detect(pattern_camera(), output=output, limits=Limits(max_chunks=9), log=FailureLog(None))
     assert len(chunks_of(events, "camera")) == 9 and isinstance(events[-1], Failed)

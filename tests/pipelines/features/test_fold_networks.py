@@ -71,7 +71,7 @@ def test_each_video_has_the_features_of_its_fold(finetuned, folder):
         fold_2 = run_on(build_twostream(SMALL, files, "cpu", "float32"), threads=1)
         rows = list(fold_2.rows(open_chunks(finetuned.videos["scene_01"], SMALL.long_side)[2], workers))
     for stream, array in zip(STREAMS, features_in(folder, "scene_01"), strict=True):
-        np.testing.assert_array_equal([getattr(row, stream) for row in rows], array)
+        np.testing.assert_array_equal([row.features[stream] for row in rows], array)
 
 
 def test_processes_and_nodes_extract_the_same_features(finetuned, folder, tmp_path, monkeypatch):

@@ -275,7 +275,7 @@ from lstr.extractors.twostream import build_as
 
 recipe, sources, options, chunks = pickle.load(sys.stdin.buffer)
 twostream = build_as(recipe, sources, "cpu").copy(options=options)
-np.save(sys.argv[1], [row.flow for row in twostream.rows(chunks, threads=1)])
+np.save(sys.argv[1], [row.features["flow"] for row in twostream.rows(chunks, threads=1)])
 assert not twostream.warnings and twostream.runtimes == {"flow": options.runtime}
 """
 

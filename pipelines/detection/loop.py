@@ -1,104 +1,81 @@
-"""A source while it is decided: its chunks through networks and model, its timeline, its status and its sinks."""
+"""The one loop over the chunks of all sources: from their queues through networks and model to decisions and sinks."""
 
-import resource
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.errors import OutputError
 from lstr.extractors.run import FeatureRow
+from lstr.extractors.stages import MODEL, torch_threads
+from lstr.extractors.streams import PICTURES
 from lstr.extractors.video.frames import Chunk, Gap
+from lstr.extractors.video.inputs import Input
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import Decision, End, MakeSink, Opened, Outlet, Sink, SourceEvent, Status
-from lstr.pipelines.detection.model import Networks, warnings_of, warnings_of_shape
-from lstr.pipelines.detection.options import Limits, OutputOptions
-from lstr.pipelines.detection.outputs import JsonLines, TimelineFiles, dated
+from lstr.pipelines.detection.decision import Decision, Opened, Outlet, SourceEvent, Status
+from lstr.pipelines.detection.model import Networks, Streams, warnings_of_shape
+from lstr.pipelines.detection.options import Limits
 from lstr.pipelines.detection.source import Source
 from lstr.pipelines.failures import failure_of
 from lstr.pipelines.progress import Notice
-from lstr.timeline import Event as ActionEvent
-from lstr.timeline import Thresholds, Timeline
+from lstr.timeline import Event, Thresholds, Timeline
 
 if TYPE_CHECKING:  # a file needs no reader of live sources
     from lstr.extractors.video.live import LiveReader
 
 SINK_TIMEOUT_S = 2.0  # for the queue of a sink after its source has ended, unless it needs all decisions
 DECIDED_AHEAD = 1200  # decisions of a file, five minutes, that may wait until the files before it are reported
+REFRESH_S = 0.5  # after which statuses are renewed though nothing was decided
 TOP = 3  # classes that a decision names
 # Counters of a live reader.
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
 
-Event = SourceEvent | Notice
 # A chunk of a track on its way through the networks, and for a live source the moment at which it was complete.
 NetworkInput = tuple["Track", Chunk, Any]
-
-
-@dataclass
-class Shared:
-    """What the sources of a session share."""
-
-    loaded: Checkpoint
-    rules: Thresholds | Mapping[str, Thresholds]
-    on_gap: str
-    limits: Limits
-    output: OutputOptions
-    sinks: Sequence[MakeSink]
-    # whether lines and messages of live sources name them
-    names_sources: bool
-    # notified when something happens to a source
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    # of the decided chunks
-    video_seconds: float = 0.0
-
-    def spent(self) -> tuple[float, float, float]:
-        """Return wall seconds, processor seconds of all threads and ended children, and seconds of video decided."""
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return perf_counter(), sum(part.ru_utime + part.ru_stime for part in used), self.video_seconds
 
 
 class Track:
     """A source while it is decided, at its place in the model's state: its timeline, its status and its sinks."""
 
-    def __init__(self, source: Source, shared: Shared, place: int):
-        self.source, self.shared, self.place = source, shared, place
+    def __init__(self, source: Source, session: "Loop", place: int):
+        self.source, self.session, self.place = source, session, place
         self.id, self.live = source.id, source.live
         self.reader: LiveReader | None = source.chunks if source.live else None
         # in messages: path or address, after the id that the user chose
         self.title = f"{source.id} ({source.origin})" if source.named else source.origin
         # whether lines and messages name it, if it is live
-        self.is_named = source.named or shared.names_sources
-        self.clock = shared.loaded.clock
-        self.timeline = Timeline(shared.loaded.classes, shared.rules, self.clock)
+        self.is_named = source.named or session.places > 1
+        self.clock = session.loaded.clock
+        self.timeline = Timeline(session.loaded.classes, session.rules, self.clock)
         self.status = Status(source.id, source.n_chunks, chunk_seconds=self.clock.seconds)
         self.outlets: list[Outlet] = []
         # chunks that went into the networks, and those that have not come out
         self.n_sent = self.pending = 0
         # features of its next chunks; when these were there, or complete of a live source, and in wall-clock time
         self.ready: deque[tuple[FeatureRow, float, datetime | None]] = deque()
-        # not reported yet
-        self.decisions: deque[Decision] = deque()
+        self.decisions: deque[Decision] = deque()  # not reported yet
         # whether its sinks are open, or closed; no more decisions are wanted; it could not be opened
         self.is_open = self.is_closed = self.is_removed = self.unreadable = False
         # the error of something that it gave to networks, model or sinks, and that of a sink that needs all decisions
         self.failure: BaseException | None = None
         self.sink_error: Exception | None = None
-        self.final_events: tuple[ActionEvent, ...] = ()
+        self.final_events: tuple[Event, ...] = ()
+        self.spent_before = session.spent()  # after its opening, which may build the networks
         # up to its last decision, because it may wait until the files before it are reported
         self.spent_at_end: tuple[float, float, float] | None = None
-        self._spent_before = shared.spent()  # after its opening, which may build the networks
-        self._n_warnings = 0  # that were reported
-        self._close_time = 0.0
+        self.close_time = 0.0
+        self.at: datetime | None = None  # of the latest decision
         self.next: int | None = None  # the chunk that follows the latest one of a recorded source
+        self.gaps: list[Gap] = []  # before its oldest chunk that is ready
+        self._n_warnings = 0  # that were reported
         self._shape: tuple[int, ...] = ()
-        self._at: datetime | None = None
         self._starts: dict[str, datetime] = {}  # of active actions, in wall-clock time
 
     @property
@@ -116,7 +93,7 @@ class Track:
     @property
     def stops(self) -> bool:
         """Whether it sends nothing more into the networks; a live source stops after the chunks that are wanted."""
-        is_full = self.live and self.n_sent >= (self.shared.limits.max_chunks or np.inf)
+        is_full = self.live and self.n_sent >= (self.session.limits.max_chunks or np.inf)
         return is_full or self.is_removed or self.is_closed or self.failure is not None
 
     @property
@@ -127,7 +104,7 @@ class Track:
     @property
     def is_settled(self) -> bool:
         """Whether its sinks have ended, or are not waited for any longer."""
-        late = monotonic() - self._close_time > SINK_TIMEOUT_S
+        late = monotonic() - self.close_time > SINK_TIMEOUT_S
         return all(
             outlet.has_ended or outlet.error is not None or (late and not (self.is_closed and outlet.sink.needs_all))
             for outlet in self.outlets
@@ -149,7 +126,7 @@ class Track:
             if self._shape != chunk.frames.shape:  # the networks may see less of it
                 self._shape = chunk.frames.shape
                 height, width = self._shape[1:3]
-                self.source.warnings += warnings_of_shape(self.shared.loaded, width, height)
+                self.source.warnings += warnings_of_shape(self.session.loaded, width, height)
             batch.append((self, chunk, closed))
         self.n_sent += len(batch)
         self.pending += len(batch)
@@ -162,21 +139,22 @@ class Track:
         rows = self.source.rows
         if rows is None or self.stops or self.ready or self.decisions:
             return
-        row = None
         try:
             row = next(rows, None)
         except Exception as error:
             self.fail(error)
+            row = None
         if row is None:
             self.source.rows = None
         else:
             self.ready.append((row, monotonic(), None))
 
-    def decide(self, gaps: list[Gap], scores: NDArray[np.float32]) -> None:
+    def decide(self, scores: NDArray[np.float32]) -> None:
         """Decide on the oldest chunk that is ready from the model's scores (1 + n_ahead, C)."""
         row, since, at = self.ready.popleft()
+        gaps, self.gaps = self.gaps, []
         latency_ms = (monotonic() - since) * 1000
-        now, later, classes, clock = scores[0], scores[1:], self.shared.loaded.classes, self.clock
+        now, later, classes, clock = scores[0], scores[1:], self.session.loaded.classes, self.clock
         ahead = [(clock.length(h + 1), classes[chunk.argmax()], float(chunk.max())) for h, chunk in enumerate(later)]
         top = [(classes[c], float(now[c])) for c in np.argsort(-now)[:TOP]]
         try:
@@ -184,50 +162,22 @@ class Track:
         except Exception as error:  # scores that are not from 0 to 1
             self.fail(error, drop_ready=True)
             return
-        events = self._with_wall_times(events, at) if at else events
+        events = self.with_wall_times(events, at) if at else events
         self.decisions.append(
             Decision(row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, gaps, at, self.id, clock)
         )
-        self.shared.video_seconds += clock.seconds
+        self.session.n_decided += 1
 
-    def open(self) -> Opened:
-        """Open its sinks. Raises the error of one that needs all decisions and is waited for."""
-        shared, source, output = self.shared, self.source, self.shared.output
-        name = dated(self.id, output.folder) if self.live and output.folder else ""
-        opened = Opened(
-            self.id,
-            self.status,
-            shared.loaded.classes,
-            self.refresh if self.live else None,
-            source.origin,
-            source.video,
-            name,
-            source.named,
-        )
-        self.is_open = True
-        self.status.total = source.n_chunks
-        sinks: list[Sink] = []
-        if output.timeline:  # first, because its result is the source's
-            sinks.append(TimelineFiles(shared.loaded, output, self.timeline.describe(), self._spent))
-        if output.lines:
-            sinks.append(JsonLines(output.lines, self.live and self.is_named, output.events_only))
-        if output.folder and "jsonl" in output.formats:
-            sinks.append(JsonLines(output.folder, events_only=output.events_only))
-        for sink in (*sinks, *(make() for make in shared.sinks)):
-            self.outlets.append(Outlet(sink, shared.changed if self.live else None))
-            self.outlets[-1].open(opened)
-        return opened
-
-    def report(self) -> Iterator[Event]:
-        """Hand its decisions to its sinks, and report them. Raises as `open`."""
+    def report(self) -> Iterator[SourceEvent]:
+        """Hand its decisions to its sinks, and report them. Raises the error of a sink that needs all decisions."""
         if self.unreadable:
             return
         yield from self.warnings()
         if not self.is_open:
-            yield self.open()
+            yield self.session.open_sinks(self)
         while self.decisions and (self.live or not self.is_removed):
             decision = self.decisions.popleft()
-            self._at, status = decision.at, self.status
+            self.at, status = decision.at, self.status
             status.time, status.decided = decision.time, status.decided + 1
             status.latencies_ms.append(decision.latency_ms)
             for outlet in self.outlets:
@@ -238,31 +188,18 @@ class Track:
     def warnings(self) -> Iterator[Notice]:
         """Yield new warnings for readers of its scores; some are known only as frames come."""
         name = f"{self.id}: " if self.live and self.is_open and self.is_named else ""
-        new = self.source.warnings[self._n_warnings :]
-        self._n_warnings += len(new)
-        yield from (Notice(f"{name}{text}") for text in new)
+        while self._n_warnings < len(self.source.warnings):
+            self._n_warnings += 1
+            yield Notice(f"{name}{self.source.warnings[self._n_warnings - 1]}")
 
     def notices(self) -> Iterator[Notice]:
-        """Yield news of its reader, and errors of its sinks, once each.
-
-        Raises as `failure_of`, except that a full disk ends no live source.
-        """
+        """Yield news of its reader, and errors of its sinks, once each. Raises as `Session.report_sink`."""
         if self.reader:  # a camera may be disconnected several times
             name = f"{self.id}: " if self.is_named else ""
             yield from (Notice(f"{name}{text}", repeats=True) for text in self.reader.news())
         for outlet in self.outlets:
-            if outlet.is_reported or (error := outlet.error) is None:
-                continue
-            outlet.is_reported = True
-            try:
-                reason = failure_of(error, self.title).reason
-            except OutputError as full:
-                if not self.live:
-                    raise
-                error, reason = full, str(full)
-            if outlet.sink.needs_all:
-                self.sink_error = self.sink_error or error
-            yield Notice(f"{reason} Detection on {self.title} continues without {outlet.sink.name}.")
+            if outlet.error and not outlet.is_reported:
+                yield self.session.report_sink(self, outlet)
 
     def refresh(self) -> Status:
         """Return its status, updated from its reader."""
@@ -283,41 +220,7 @@ class Track:
         if drop_ready:
             self.ready.clear()
 
-    def close(self, error: BaseException | None = None) -> None:
-        """Read no more and close its sinks, with its results unless there is an `error`. Raises as `open`."""
-        if self.is_closed and error is None:
-            return
-        source, self.is_closed, self._close_time = self.source, True, monotonic()
-        source.stop()
-        end = End(error=error)
-        if error is None:
-            live, warnings = None, [*warnings_of(self.shared.loaded), *source.warnings]
-            if reader := self.reader:
-                failed, status = self.failure or reader.error, self.refresh()
-                live = {
-                    "on_gap": self.shared.on_gap,
-                    "clock": reader.clock,
-                    "on_lag": reader.on_lag,
-                    **{name: getattr(status, name) for name in COUNTED},
-                    **({"error": str(failed)} if failed else {}),
-                }
-                warnings += reader.warnings
-            events = self.timeline.finish(self.status.time)
-            events = self._with_wall_times(events, self._at) if self._at else events
-            end = End(events, None if self.is_removed else source.duration, warnings, live)
-        self.final_events = tuple(end.events)
-        for outlet in self.outlets:
-            outlet.close(end)
-
-    def _spent(self) -> tuple[float, float]:
-        """Return the wall time in seconds, and the CPU seconds per second of video of all sources in this time.
-
-        Concurrent sources share threads, so the CPU time of a single source is unknown.
-        """
-        wall, used, decided = np.subtract(self.spent_at_end or self.shared.spent(), self._spent_before)
-        return float(wall), float(used / decided) if decided else 0.0
-
-    def _with_wall_times(self, events: list[ActionEvent], at: datetime) -> list[ActionEvent]:
+    def with_wall_times(self, events: list[Event], at: datetime) -> list[Event]:
         """Return events of one moment, `at` in wall-clock time, with the wall-clock times of their starts and ends."""
         dated_events = []
         for event in events:
@@ -354,7 +257,7 @@ class NetworkPool:
 
     def has_work(self, tracks: Sequence[Track]) -> bool:
         """Return whether there is something to `send` or to `collect`."""
-        return bool(self._running and self._running[0][1].done()) or bool(self._next(tracks))
+        return (bool(self._running) and self._running[0][1].done()) or bool(self._next(tracks))
 
     def _next(self, tracks: Sequence[Track]) -> list[Track]:
         """Return the tracks for the next batch: a file, or live sources, shared by the free threads."""
@@ -407,3 +310,140 @@ class NetworkPool:
                 if not track.failure:
                     since, at = (closed.monotonic, closed.wall) if closed else (monotonic(), None)
                     track.ready.append((row, since, at))
+
+
+class Loop(ABC):
+    """The loop of a `Session`, which opens and ends the sources."""
+
+    loaded: Checkpoint
+    places: int
+    rules: Thresholds | Mapping[str, Thresholds]
+    on_gap: str
+    limits: Limits
+    changed: threading.Condition
+    """Notified when something happens to a source."""
+    alive: float
+    """When the loop last ran, on the monotonic clock."""
+    waiting: deque[tuple[str, Input | Source]]
+    tracks: list[Track]
+    """Sources at their places, in the order in which they were opened."""
+    n_decided = 0
+    streams: Streams | None = None
+    pool: NetworkPool | None = None
+
+    @abstractmethod
+    def open_waiting(self) -> Iterator[SourceEvent]:
+        """Open waiting sources while places are free. Raises what ends the whole session."""
+
+    @abstractmethod
+    def open_sinks(self, track: Track) -> Opened:
+        """Open the sinks of a source. Raises the error of one that needs all decisions and is waited for."""
+
+    @abstractmethod
+    def report_sink(self, track: Track, outlet: Outlet) -> Notice:
+        """Report that a sink has failed. Raises as `failure_of`, except that a full disk ends no live source."""
+
+    @abstractmethod
+    def close(self, track: Track, error: BaseException | None = None) -> None:
+        """Read no more of a source and close its sinks, with its results unless there is an `error`."""
+
+    @abstractmethod
+    def settle(self, track: Track) -> Iterator[SourceEvent]:
+        """Report the result of a source, by an event at least if it is live. Its place is free."""
+
+    @abstractmethod
+    def spent(self) -> tuple[float, float, float]:
+        """Return wall seconds, processor seconds of all threads and ended children, and seconds of video decided."""
+
+    def events(self) -> Generator[SourceEvent, None, None]:
+        """Decide on the sources until all have ended. A decision of a file comes when its sinks have it.
+
+        A source without a decision leaves no files. Raises as `Networks.open`.
+        """
+        if not self.loaded.exported:
+            with torch_threads():
+                pass  # a thread that never set it would let the libraries below torch take all cores
+        tracks = self.tracks
+        try:
+            while tracks or self.waiting:
+                if self.waiting and len(tracks) < self.places:
+                    yield from self.open_waiting()
+                with self.changed:
+                    self.changed.wait_for(lambda: not tracks or self._has_work(), REFRESH_S)
+                self.alive = monotonic()
+                for track in tracks:
+                    track.refresh()
+                    track.take_row()
+                if self.pool:
+                    self.pool.send(tracks)
+                    self.pool.collect()
+                # a step costs little more for several streams than for one, and least where they are neighbours
+                while live := sorted((t for t in tracks if t.live and t.ready), key=lambda track: track.place):
+                    self._step(live)
+                for track in tracks:
+                    while track.ready:  # alone, so that the scores of a file do not depend on other files
+                        self._step([track])
+                    if track.is_finished:
+                        track.spent_at_end = track.spent_at_end or self.spent()
+                for track in self._reported():
+                    try:
+                        yield from track.report()
+                        if track.is_finished:
+                            self.close(track, None if track.live else track.error)
+                    except Exception as error:  # of a sink that needs all decisions
+                        track.failure = track.failure or error
+                        self.close(track, error)
+                    if track.is_closed and track.is_settled:
+                        yield from self.settle(track)
+        except BaseException as error:  # Ctrl-C too, and a caller that takes no more events
+            for track in [track for track in tracks if not track.live]:
+                self.close(track, error)
+                track.source.close()
+            raise
+
+    def _has_work(self) -> bool:
+        """Return whether a turn of the loop would do something."""
+        if self.pool and self.pool.has_work(self.tracks):
+            return True
+        return any(track.source.rows is not None and not track.stops for track in self.tracks) or any(
+            track.is_settled if track.is_closed else track.is_finished or not track.is_open or track.decisions
+            for track in self._reported()
+        )
+
+    def _reported(self) -> list[Track]:
+        """Return the tracks that may yield events now: live ones, and the first file."""
+        first = next((track for track in self.tracks if not track.live), None)
+        return [track for track in self.tracks if track.live or track is first]
+
+    def _step(self, tracks: Sequence[Track]) -> None:
+        """Decide on the oldest ready chunk of each track."""
+        streams, away = self.streams, []
+        assert streams
+        for track in tracks:
+            chunk = track.ready[0][0].index
+            if track.reader:
+                gaps = track.reader.missing_before(chunk)
+            else:
+                gaps = [Gap(track.next, chunk, "unseen")] if track.next is not None and chunk > track.next else []
+                track.next = chunk + 1
+            if any(gap.reason == "unseen" for gap in gaps):
+                away.append(track.place)
+            track.gaps += gaps
+        if self.on_gap == "reset" and away:
+            streams.reset(away)
+        try:
+            rows, places, inputs = [track.ready[0][0].features for track in tracks], [t.place for t in tracks], []
+            for names in (PICTURES, ("flow",)):
+                parts = [np.stack([row[name] for row in rows]) for name in names if name in rows[0]]
+                inputs.append(streams.as_input(np.concatenate(parts, axis=1)) if parts else None)
+            scores = np.asarray(streams.module.step_streams(streams.model, streams.state, places, *inputs))
+        except Exception as error:
+            MODEL.mark(error)
+            if len(tracks) == 1:
+                tracks[0].fail(error, drop_ready=True)
+                return
+            for track in tracks:  # a step for each, to find the one that fails
+                self._step([track])
+            return
+        for track, part in zip(tracks, scores, strict=True):
+            track.decide(part)
