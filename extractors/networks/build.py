@@ -8,8 +8,9 @@ and no other tensor may be present.
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -206,6 +207,15 @@ def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path:
             raise WeightsError(f"{path}: {name} is {shapes}.", hint)
 
 
+@lru_cache(32)  # building every network takes half a second, and a job identifies several files
+def tensor_shapes(build: Callable[[int], nn.Module]) -> Mapping[str, torch.Size]:
+    """Return the shapes of a network's tensors by name, for RGB frames."""
+    with torch.device("meta"):  # takes no memory
+        backbone = build(COLOURS)
+    state = getattr(backbone, "backbone", backbone).state_dict()
+    return {name: tensor.shape for name, tensor in state.items()}
+
+
 def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]:
     """Return the network and the stream of a weights file, found by the names and shapes of its tensors.
 
@@ -217,18 +227,15 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
         wanted = find_network(card.network)
     known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
     content = read_state_dict(path)
-    likeness, shapes_of = {}, {}
+    likeness = {}
     for entry in known.values():
-        with torch.device("meta"):  # takes no memory
-            backbone = entry.build(COLOURS)
-        state = getattr(backbone, "backbone", backbone).state_dict()
-        shapes = shapes_of[entry.name] = {name: tensor.shape for name, tensor in state.items()}
+        shapes = tensor_shapes(entry.build)
         ours = {entry.rename(bare_name(name)): tensor.shape for name, tensor in content.items()}
         common = ours.keys() & shapes.keys()
         equal = sum(ours[name] == shapes[name] for name in common)  # networks of one family share tensor names
         likeness[entry.name] = len(common) / len(ours.keys() | shapes.keys()), equal
     network = known[max(likeness, key=lambda name: likeness[name])]
-    shapes = shapes_of[network.name]
+    shapes = {**tensor_shapes(network.build)}
     loaded, stem = _renamed(content, network), _stem(shapes)
     # the stem shows the stream: it takes three channels or ten
     channels = loaded[stem].shape[1] if stem in loaded and loaded[stem].dim() == 4 else None

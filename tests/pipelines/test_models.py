@@ -8,8 +8,13 @@ from lstr.kinds import KINDS
 from lstr.pipelines.models import cost_of
 from tests.support.documents import ROOT
 
+# others are for `make test-all`
+QUICK = ("lstr", "rnn", "gatehub")
 
-@pytest.mark.parametrize("kind", KINDS)
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.long) for kind in KINDS]
+)
 def test_the_cost_of_a_step_agrees_with_the_record(kind):
     """At the published size."""
     recorded = json.loads((ROOT / "benchmarks" / "models.json").read_text())["kinds"][kind]

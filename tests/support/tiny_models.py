@@ -64,6 +64,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"kind": "lap-like", "anticipation": 2},
     AVERAGED,
 ]
+SLOW = ("mat", "cmert")
 CASES: list[dict[str, Any]] = [*({"kind": kind} for kind in KINDS), *VARIANTS]
 """Every kind with its defaults, and the settings that change it most"""
 
@@ -73,8 +74,9 @@ def name_of(case):
 
 
 def each_of(cases):
-    """Parametrise a test by its `case`; variants of a kind are for `make test-all`."""
-    marks = [() if {*case} == {"kind"} else pytest.mark.long for case in cases]
+    """Parametrise a test by its `case`; variants of a kind, and the two slowest kinds, are for `make test-all`."""
+    is_quick = [{*case} == {"kind"} and case["kind"] not in SLOW for case in cases]
+    marks = [() if quick else pytest.mark.long for quick in is_quick]
     params = [pytest.param(case, id=name_of(case), marks=mark) for case, mark in zip(cases, marks, strict=True)]
     return pytest.mark.parametrize("case", params)
 

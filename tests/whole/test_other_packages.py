@@ -41,6 +41,7 @@ def install(tmp_path):
     return install
 
 
+@pytest.mark.long
 def test_a_label_format_works_next_to_a_broken_format(install, small_set, tmp_path):
     assert '`entry-points."lstr.label_formats".toy = "toy_format:Toy"`' in GUIDE.read_text()
     entries = {"toy": "toy_format:Toy", "broken": "broken_module:Broken"}

@@ -1,6 +1,7 @@
 """Which module may import which: lstr_cli → pipelines → extractors and lstr, one way between all folders."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -93,6 +94,7 @@ def folder_of(module: str, room: str) -> str:
     return ".".join(module.split(".")[: room.count(".") + 2])
 
 
+@functools.cache
 def find_imports(path: Path) -> set[str]:
     """Return the modules that a file imports; `from package import module` is that module, not the package."""
     names = set()
@@ -105,15 +107,21 @@ def find_imports(path: Path) -> set[str]:
     return names
 
 
-# without lstr/__init__.py, which imports from all rooms when a name of it is used
-GRAPH = {name: find_imports(path) & MODULES.keys() for name, path in MODULES.items() if name != "lstr"}
-IMPORTS = [(module, imported) for module, names in GRAPH.items() for imported in names]
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    """The modules that each module imports, without lstr/__init__.py, which imports from all rooms."""
+    return {name: find_imports(path) & MODULES.keys() for name, path in MODULES.items() if name != "lstr"}
 
 
-def test_rooms_import_only_rooms_below():
+@pytest.fixture(scope="module")
+def imports(graph) -> list[tuple[str, str]]:
+    return [(module, imported) for module, names in graph.items() for imported in names]
+
+
+def test_rooms_import_only_rooms_below(imports):
     assert not [
         f"{module} → {imported}"
-        for module, imported in IMPORTS
+        for module, imported in imports
         if room_of(imported) not in MAY_IMPORT[room_of(module)] and not IMPORTED_BY_ANY.fullmatch(imported)
     ]
 
@@ -126,17 +134,17 @@ def test_links_are_imported_as_packages_of_lstr():
 
 
 @pytest.mark.parametrize("room", ORDER)
-def test_folders_import_only_folders_below(room):
+def test_folders_import_only_folders_below(imports, room):
     floors = {f"{room}.{name}": floor for floor, names in enumerate(ORDER[room]) for name in names}
     assert {folder_of(name, room) for name in MODULES if room_of(name) == room != name} == floors.keys()
-    for module, imported in IMPORTS:
+    for module, imported in imports:
         a, b = folder_of(module, room), folder_of(imported, room)
         if a != b and room_of(module) == room_of(imported) == room and room not in (a, b):
             assert floors[b] < floors[a] or {a, b} <= MAY_IMPORT_EACH_OTHER, f"{module} → {imported}"
 
 
-def test_modules_import_each_other_in_no_cycle():
-    modules = {name: imports - {name} for name, imports in GRAPH.items()}
+def test_modules_import_each_other_in_no_cycle(graph):
+    modules = {name: imports - {name} for name, imports in graph.items()}
     while lowest := {name for name, imports in modules.items() if not imports & modules.keys()}:
         modules = {name: imports for name, imports in modules.items() if name not in lowest}
     assert not modules, "modules of a cycle, and those above them"
@@ -149,6 +157,7 @@ def loaded_packages(modules: str, *packages: str) -> list[str]:
     return result.stdout.split()
 
 
+@pytest.mark.long  # imports torch again
 def test_models_need_no_video_packages():
     modules = "batch checkpoint labels.label_set windows.windows metrics.per_frame streaming timeline"
     names = ", ".join(f"lstr.{name}" for name in modules.split())

@@ -52,7 +52,9 @@ def test_table_entries_match_their_networks(name):
         assert maps.shape == (1, network.width, 1, 1)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name[-1] in "12" else ()) for name in PUBLISHED]
+)
 def test_published_weights_load_into_both_streams(tmp_path, name):
     build, maps_of = PUBLISHED[name]
     torch.manual_seed(0)
