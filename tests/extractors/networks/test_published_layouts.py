@@ -26,8 +26,6 @@ from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.frames import Chunk
 from tests.support.backbones import build_backbone, vary_batch_norms
 
-BN_EPSILON = 1e-5
-
 
 def random_network(name: str, seed: int) -> torch.nn.Module:
     backbone = build_backbone(name)
@@ -52,7 +50,7 @@ def reference_bninception(
 
     def norm(name: str, x: Tensor) -> Tensor:
         parts = (state[f"{name}_bn.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
-        return F.batch_norm(x, *parts, eps=BN_EPSILON)
+        return F.batch_norm(x, *parts, eps=1e-5)
 
     def before_relu(name: str, x: Tensor, stride: int = 1) -> Tensor:
         weight = state[f"{name}.weight"]

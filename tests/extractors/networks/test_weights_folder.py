@@ -96,16 +96,11 @@ def imagenet():
     return initial_weights(LITE0, "imagenet", {})["rgb"].origin
 
 
-def test_the_origin_of_published_weights(imagenet, tmp_path):
-    assert imagenet.licence.startswith("Apache-2.0") and imagenet.dataset == "imagenet"
-    assert published_by_hash(imagenet.sha256).name == imagenet.file and "Apache-2.0" in str(imagenet)
-    torch.save(torch.nn.Sequential(torch.nn.Linear(1, 1)).state_dict(), tmp_path / "mine.pth")
-    assert origin_of(tmp_path / "mine.pth").licence is None
-    assert initial_weights(LITE0, None, {})["rgb"].origin is None, "random weights"
-
-
 def test_a_model_file_passes_on_the_origin_of_its_networks(lstr, imagenet, finetuned, tmp_path):
     """Only the RGB network of this model file has an origin."""
+    assert imagenet.licence.startswith("Apache-2.0") and imagenet.dataset == "imagenet"
+    assert published_by_hash(imagenet.sha256).name == imagenet.file and "Apache-2.0" in str(imagenet)
+    assert initial_weights(LITE0, None, {})["rgb"].origin is None, "random weights"
     weights = shutil.copytree(finetuned.weights.path, tmp_path / "weights")
     content = torch.load(weights / "rgb.pth", weights_only=True)
     card = replace(read_card(weights / "rgb.pth"), origin=imagenet)
@@ -122,6 +117,8 @@ def test_a_model_file_passes_on_the_origin_of_its_networks(lstr, imagenet, finet
     assert code == 0 and str(imagenet) in networks["rgb"] and "origin" not in networks["flow"]
     verdicts = json.loads(lstr("weights", "check", model.path, "--json")[1])
     assert [verdict["origin"] for verdict in verdicts] == [asdict(imagenet), None]
+    torch.save(network.state_dict(), tmp_path / "mine.pth")
+    assert origin_of(tmp_path / "mine.pth").licence is None
     unpacked = unpack_model(model.path, tmp_path / "parts") / "weights"
     assert origin_of(unpacked / "rgb.pth") == imagenet and origin_of(unpacked / "flow.pth") is None
     assert json.loads(lstr("info", unpacked, "--json")[1])["origins"] == {"rgb": str(imagenet)}

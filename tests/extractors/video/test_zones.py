@@ -53,19 +53,13 @@ def test_invalid_zones(value, place):
 
 
 HALF_FRAME = parse_zones([[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]])
-HEIGHT, WIDTH = 24, 32
-
-
-def noise(n: int) -> list[Chunk]:
-    random = np.random.default_rng(0)
-    return [Chunk(k, (k + 1) / 4, random.integers(0, 256, (6, HEIGHT, WIDTH, 3), np.uint8)) for k in range(n)]
 
 
 def test_the_backdrop_replaces_the_area_outside():
     """It is the running average of each chunk's last frame, by its formula; it is equal in all frames of a chunk."""
-    backdrop, share = Backdrop(), 1 - np.exp(-0.25 / BACKDROP_SECONDS)
-    mask = inside(HALF_FRAME, HEIGHT, WIDTH)
-    chunks = noise(60)
+    backdrop, share, random = Backdrop(), 1 - np.exp(-0.25 / BACKDROP_SECONDS), np.random.default_rng(0)
+    mask = inside(HALF_FRAME, 24, 32)
+    chunks = [Chunk(k, (k + 1) / 4, random.integers(0, 256, (6, 24, 32, 3), np.uint8)) for k in range(60)]
     average = chunks[0].frames[0].astype(float)
     for chunk in chunks:
         assert Backdrop().behind(chunk, ()) is chunk
