@@ -20,6 +20,7 @@ FLAGS = (
 CLASSES = ["Background", "<script>alert(1)</script>", "kick", "hug"]
 HOSTILE = CLASSES[1]
 SECONDS = 10
+UNAVAILABLE = ("ERR_", "status of 4")  # in console messages about a server that has ended or refuses requests
 TIMEOUT_S = 60.0
 GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
 

@@ -1,8 +1,16 @@
-"""A labels project that is served."""
+"""Labels projects."""
 
 import pytest
 
 from lstr.pipelines.labelling.label import label
+from lstr.pipelines.labelling.project import Project
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A new project, with the durations of two videos."""
+    with Project(tmp_path / "labels.json", durations={"a": 20.0, "complete": 5.0}) as opened:
+        yield opened
 
 
 @pytest.fixture

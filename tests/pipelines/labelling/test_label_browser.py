@@ -13,12 +13,9 @@ from lstr.pipelines.labelling import training
 from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.proposals import Candidate, propose
 from lstr.pipelines.labelling.values import About, Label
-from tests.support.browser import HOSTILE, wait_for
+from tests.support.browser import HOSTILE, UNAVAILABLE, wait_for
 from tests.support.labelling import labels_of, put
 from tests.support.videos import write_video
-
-UNAVAILABLE = ("ERR_", "status of 4")
-"""In console messages about a server that has ended or refuses requests"""
 
 
 def settled(page) -> None:

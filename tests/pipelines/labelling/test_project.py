@@ -39,12 +39,6 @@ def labels_after(journal: list[str]) -> dict[str, tuple[float, float]]:
     return labels
 
 
-@pytest.fixture
-def project(tmp_path):
-    with Project(tmp_path / "labels.json", durations={"a": 8.0}) as opened:
-        yield opened
-
-
 def test_changes_are_written_to_the_label_file(project):
     fall = action(project, "fall", "f")
     put(project, Label(fall, 1.0, 2.5, "Anna", "slips"), "a", "x")

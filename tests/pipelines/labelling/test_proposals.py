@@ -27,12 +27,6 @@ from tests.support.labelling import action, new_id, put
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-def project(tmp_path):
-    with Project(tmp_path / "labels.json", durations={"a": 20.0}) as opened:
-        yield opened
-
-
 def offer(project, *spans: tuple, model: str = "one", video: str = "a"):
     """Propose spans (start, end, action) of a model; actions are kicks if not given."""
     candidates = [Candidate(*(label or ("kick",)), start, end, 0.6, 0.5) for start, end, *label in spans]

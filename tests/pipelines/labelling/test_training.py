@@ -10,7 +10,6 @@ import pytest
 from lstr.errors import RequestError
 from lstr.pipelines.labelling import training as module
 from lstr.pipelines.labelling.label import label
-from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.values import NOTHING, About, Label
 from lstr.pipelines.learning.plan import Workspace
@@ -18,12 +17,6 @@ from tests.support.documents import parse
 from tests.support.labelling import action, put
 from tests.support.requests import Visitor
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def project(tmp_path):
-    with Project(tmp_path / "labels.json", durations={"complete": 5.0}) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.page import BLOCK, FULL_SCALE, NO_SCORE, encode_scores, read_part, write_index, write_report
-from tests.support.browser import write_greys
 from tests.support.pages import HOSTILE, Page, make_scores, make_timeline
 
 
@@ -118,17 +117,6 @@ def test_links_to_near_videos_are_relative(tmp_path, small, video, link):
     address = Page(near).data["video"]
     assert unquote(address) == link and re.fullmatch(r"[\w./%~-]+", address, re.ASCII)
     assert Page(far).data["video"] == (tmp_path / video).as_uri()
-
-
-@pytest.mark.parametrize(
-    ("name", "ahead"), [("late.mp4", 1.0), pytest.param("late.mkv", 0.0, marks=pytest.mark.long), ("gone.mp4", 0.0)]
-)
-def test_the_offset_of_the_players_clock(tmp_path, small, name, ahead):
-    """If frames start after the sound; a copy for browsers has no sound."""
-    if name.startswith("late"):
-        write_greys(tmp_path / name, late=1)
-    write_report(tmp_path / "r.html", *small, video=tmp_path / name)
-    assert Page(tmp_path / "r.html").data["ahead"] == pytest.approx(ahead, abs=0.13)
 
 
 def test_the_index_has_the_segments_of_every_timeline(tmp_path):

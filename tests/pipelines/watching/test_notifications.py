@@ -124,21 +124,29 @@ def ids(receiver: Receiver) -> list[str]:
     return [posted.headers["X-Lstr-Id"] for posted in receiver.posted]
 
 
-@pytest.fixture
-def announce_by_webhook(history):
-    """Store events, and announce them to a receiver."""
+def webhook(root: str, **values):
+    return WebhookNotifier, WebhookNotifier.Config(url=f"{root}/in?token=abc123", **values)
 
-    def begin(receiver: Receiver, *events) -> Notifications:
-        for event in events:
-            history.begin(event, ["hook"], event.decided)
-        return Notifications({"hook": (WebhookNotifier, WebhookNotifier.Config(url=receiver.root))}, history, [].append)
+
+def python(code: str, *arguments: str):
+    return CommandNotifier, CommandNotifier.Config(command=(sys.executable, "-S", "-c", code, *arguments))
+
+
+@pytest.fixture
+def announce(history):
+    """Store events, by default a recent one, and announce them: announce(*events, phone=(kind, table))."""
+
+    def begin(*events, find_image=lambda _: None, **tables) -> Notifications:
+        for event in events or [recent_event()]:
+            history.begin(event, [*tables], event.decided)
+        return Notifications(tables, history, [].append, find_image)  # printing fails on a full disk
 
     return begin
 
 
-def test_a_full_disk_repeats_no_notification(history, announce_by_webhook, monkeypatch):
+def test_a_full_disk_repeats_no_notification(history, announce, monkeypatch):
     monkeypatch.setattr(notifications, "FULL_DISK_PAUSE_S", 0.02)
-    with Receiver() as receiver, announce_by_webhook(receiver, recent_event()) as running:
+    with Receiver() as receiver, announce(hook=webhook(receiver.root)) as running:
         with limit_file_size(0):
             wait_until(lambda: receiver.posted)
             for _ in range(10):
@@ -149,10 +157,10 @@ def test_a_full_disk_repeats_no_notification(history, announce_by_webhook, monke
         assert len(receiver.posted) == 1
 
 
-def test_new_events_come_before_failed_ones(history, announce_by_webhook, monkeypatch):
+def test_new_events_come_before_failed_ones(history, announce, monkeypatch):
     monkeypatch.setattr(notifications, "FIRST_PAUSE_S", 1000.0)
     first, second, third = (recent_event() for _ in range(3))
-    with Receiver(500) as receiver, announce_by_webhook(receiver, first, second) as running:
+    with Receiver(500) as receiver, announce(first, second, hook=webhook(receiver.root)) as running:
         wait_until(lambda: running.deliveries["hook"].failed)
         history.begin(third, ["hook"], third.decided)
         running.wake()
@@ -160,10 +168,10 @@ def test_new_events_come_before_failed_ones(history, announce_by_webhook, monkey
         assert ids(receiver) == [f"{event.id}.new" for event in (first, second, third, first)]
 
 
-def test_events_older_than_a_day_are_not_announced(history, announce_by_webhook):
+def test_events_older_than_a_day_are_not_announced(history, announce):
     events = [recent_event(hours * 3600) for hours in (25, 25, 23)]
     with Receiver() as receiver:
-        running = announce_by_webhook(receiver, *events)
+        running = announce(*events, hook=webhook(receiver.root))
         for event in events:
             history.update(replace(event, end=event.seen), event.seen)
         with running:
@@ -171,43 +179,22 @@ def test_events_older_than_a_day_are_not_announced(history, announce_by_webhook)
         assert ids(receiver) == [f"{events[-1].id}.new", f"{events[-1].id}.end"]
 
 
-def test_all_threads_end_even_if_a_channel_hangs(history, monkeypatch):
+def test_all_threads_end_even_if_a_channel_hangs(history, announce, monkeypatch):
     monkeypatch.setattr(notifications, "ABORT_S", 0.1)
-    before, event = {*threading.enumerate()}, recent_event()
+    before = {*threading.enumerate()}
     with Receiver("never") as receiver:
         channels = {
             "a": (CommandNotifier, CommandNotifier.Config(command=("sleep", "1000"))),
             "b": (MqttNotifier, MqttNotifier.Config(host="127.0.0.1", port=9)),
             "c": (AppriseNotifier, AppriseNotifier.Config(url="json://127.0.0.1:9")),
-            "d": (WebhookNotifier, WebhookNotifier.Config(url=receiver.root)),
+            "d": webhook(receiver.root),
         }
-        history.begin(event, [*channels], event.decided)
-        with Notifications(channels, history, print, lambda _: None):
+        with announce(**channels):
             wait_until(lambda: receiver.posted)
             closing = time.monotonic()
         assert time.monotonic() - closing < WEBHOOK_TIMEOUT_S - 1, "it waited for the time-out"
     wait_until(lambda: {*threading.enumerate()} <= before, 30)
     assert count_pending(history) == dict.fromkeys(channels, 1)
-
-
-@pytest.fixture
-def announce(history):
-    """Store an event and announce it: announce(event, phone=(kind, table)) -> notifications."""
-
-    def begin(event=None, find_image=lambda _: None, **tables):
-        event = event or recent_event()
-        history.begin(event, [*tables], event.decided)
-        return Notifications(tables, history, print, find_image)
-
-    return begin
-
-
-def python(code: str, *arguments: str):
-    return CommandNotifier, CommandNotifier.Config(command=(sys.executable, "-S", "-c", code, *arguments))
-
-
-def webhook(root: str, **values):
-    return WebhookNotifier, WebhookNotifier.Config(url=f"{root}/in?token=abc123", **values)
 
 
 def write_distribution(folder: Path, name: str, **files: str) -> None:
@@ -229,7 +216,7 @@ def test_apprise_waits_for_the_image(history, announce, tmp_path):
 
     with Receiver() as receiver:
         phone = AppriseNotifier, AppriseNotifier.Config(receiver.root.replace("http://", "json://"))
-        with announce(event, find, phone=phone) as running:
+        with announce(event, find_image=find, phone=phone) as running:
             wait_until(lambda: not count_pending(history))
             history.update(replace(event, end=event.seen), event.seen)
             running.wake()

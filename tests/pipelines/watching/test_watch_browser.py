@@ -17,7 +17,7 @@ from lstr.pipelines.pages.server import Server
 from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.site import WatchSite
 from tests.pipelines.watching import test_clips
-from tests.support.browser import ink, wait_for
+from tests.support.browser import UNAVAILABLE, ink, wait_for
 from tests.support.videos import write_video
 from tests.support.watching import HOSTILE, Camera, event_of, recent_event
 
@@ -62,27 +62,15 @@ def add_event(service: Service, source: str = "hall", ago: float = 3):
 
 
 @pytest.fixture
-def open_page(chromium):
-    """Open the page of a service. Errors, dialogs, and requests to other hosts fail the test."""
-    problems, contexts = [], []
+def open_page(show):
+    """Open the address of a service, and wait for a frame."""
 
-    def open_tab(service: Service, width: int = 1280, address: str = "", **settings):
-        contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
-        page = contexts[-1].new_page()
-        expected = ("ERR_", "status of 4")  # a service that ends, and refused requests
-        page.on("console", lambda line: any(text in line.text for text in expected) or problems.append(line.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("dialog", lambda dialog: problems.append(dialog.message))
-        local = ("data:", "blob:", "http://127.0.0.1:")
-        page.on("request", lambda request: request.url.startswith(local) or problems.append(request.url))
-        page.goto(address or service.server.address)
+    def open_tab(address: str, width: int = 1280, **settings):
+        page = show(address, width, UNAVAILABLE, **settings)
         wait_for(page, "document.querySelector('.source img')?.naturalWidth === 64")
         return page
 
-    yield open_tab
-    for context in contexts:
-        context.close()
-    assert not problems
+    return open_tab
 
 
 def button(page, name: str):
@@ -96,7 +84,7 @@ def wait_for_count(page, selector: str, count: int) -> None:
 def test_sources_events_and_a_restart(open_page, start, tmp_path):
     with start() as service:
         service.dashboard.update_source("door", trouble=f"{HOSTILE}<script>alert(4)</script>")
-        page = open_page(service)
+        page = open_page(service.server.address)
         assert page.locator(".source h2").all_inner_texts() == ["hall", "door"]
         wait_for(page, "document.querySelector('.source').querySelectorAll('.lane').length === 5")
         wait_for(page, "document.querySelector('.source .now output')?.textContent === '0.90'")
@@ -211,7 +199,7 @@ def test_a_phone_behind_a_proxy(open_page, start):
         site = WatchSite(service.dashboard, service, lambda: server.ending)
         with Server(Starlette(routes=[Mount("/home/cameras", site.app())]), port=0) as server:
             address = server.address.replace("/?", "/home/cameras/?")
-            page = open_page(service, 390, address, has_touch=True, is_mobile=True)
+            page = open_page(address, 390, has_touch=True, is_mobile=True)
             page.on("request", lambda request: addresses.append(urlsplit(request.url)))
             page.reload()
             page.locator(".event.on").wait_for()
@@ -248,7 +236,7 @@ def test_zones(open_page, start):
         page.click("#zone-delete")
 
     with start() as service:
-        page = open_page(service)
+        page = open_page(service.server.address)
         assert page.evaluate(f"{VEIL}.childElementCount") == 0
         edit()
         for corner in (*corners, corners[0]):
@@ -285,7 +273,7 @@ def test_zones(open_page, start):
 def test_keyboard(open_page, start):
     """Select sources, judge events, and draw a zone; then return to the zones of the file."""
     with start(TOP) as service:
-        page = open_page(service)
+        page = open_page(service.server.address)
         events = [add_event(service, ago=4), add_event(service, "door")]
 
         def press(*keys: str, focus: str = "") -> None:
