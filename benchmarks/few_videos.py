@@ -24,7 +24,7 @@ import numpy as np
 from lstr.chunk import CHUNK_SECONDS
 from lstr.files.content import write_json
 from lstr.labels.segment import Segment
-from lstr.pipelines.evaluation.watching import FULL_SCALE, NO_SCORE
+from lstr.pipelines.evaluation.report import FULL_SCALE, NO_SCORE
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.pages.figure import write_figure
 from lstr.pipelines.provenance import about_machine

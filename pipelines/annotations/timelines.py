@@ -68,8 +68,7 @@ class EventLines(Format):
                 if number == len(lines):
                     break
                 raise LabelsError(
-                    f"Line {number} is not an event of `lstr detect` ({error!r}).",
-                    "use an ID.jsonl of a run.",
+                    f"Line {number} is not an event of `lstr detect` ({error!r}).", "use an ID.jsonl of a run."
                 ) from error
         for label, entry in active.items():
             segments.append(Segment(entry["start"], max(time, entry["start"]), label, entry.get("score")))

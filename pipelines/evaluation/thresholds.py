@@ -57,12 +57,7 @@ class Rule:
     by_class: Mapping[str, Thresholds] = field(default_factory=dict)
 
 
-def choose_rule(
-    videos: Sequence[Scored],
-    classes: Sequence[str],
-    seen: bool = False,
-    clock: Clock = CLOCK,
-) -> Rule:
+def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = False, clock: Clock = CLOCK) -> Rule:
     """Return the thresholds with the highest event F1 (`lstr.metrics.actions.find`) minus the price of the mean delay.
 
     The best rule of a grid would overfit few events. Therefore each rule's value is averaged with its neighbours in all

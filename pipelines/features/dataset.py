@@ -267,14 +267,9 @@ def read_dataset(
     return Dataset(folder, read, few(list(map(str, files))))
 
 
-def read_split(
-    features: Paths, labels: str | Path, subset: str | None, skip_missing: bool = False, streams: Collection[str] = ()
-) -> Split:
-    """Read the videos of a subset with features, and their targets. Raises as `read_dataset` and `Dataset.split`.
-
-    `streams` are the streams of the features; empty means all.
-    """
-    return read_dataset(features, labels, skip_missing=skip_missing).only(streams).split(subset, skip_missing)
+def read_split(features: Paths, labels: str | Path, subset: str | None, skip_missing: bool = False) -> Split:
+    """Read the videos of a subset with features, and their targets. Raises as `read_dataset` and `Dataset.split`."""
+    return read_dataset(features, labels, skip_missing=skip_missing).split(subset, skip_missing)
 
 
 def network_overlap(split: Split, config: WindowConfig) -> dict[str, list[str]]:

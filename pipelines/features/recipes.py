@@ -178,10 +178,8 @@ def weights_for(recipe: Preset | StoredRecipe, chosen: Mapping[str, str | None])
                 f"Weights are given for {stream}, but the recipe has no {stream} stream.",
                 f"leave out --weights {stream}.",
             )
-        if isinstance(recipe, Preset):
-            part = recipe.parts.get(stream)
-            named = part.weights if part else None
-        else:
-            named = recipe.weights.get(stream) if stream in recipe.streams else None
+        named = None
+        if stream in recipe.streams:
+            named = recipe.parts[stream].weights if isinstance(recipe, Preset) else recipe.weights.get(stream)
         found[stream] = path or (named and find_weights(named, stream))
     return found

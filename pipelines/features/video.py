@@ -99,8 +99,7 @@ def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tup
     folder = create_output(output, twostream.recipe, {})
     if ids and stored.random_streams and ids != stored.calibrated_on:
         raise RecipeError(
-            f"{output} was calibrated on other videos than {options.calibrate} names.",
-            "choose another folder with -o.",
+            f"{output} was calibrated on other videos than {options.calibrate} names.", "choose another folder with -o."
         )
     return twostream, folder
 
@@ -356,12 +355,7 @@ def open_worker(config: ExtractOptions) -> Iterator[VideoExtractor]:
 
 
 def _write_arrays(
-    video_id: str,
-    folder: OutputFolder,
-    twostream: TwoStream,
-    rows: Iterator[FeatureRow],
-    name: str,
-    announced: int,
+    video_id: str, folder: OutputFolder, twostream: TwoStream, rows: Iterator[FeatureRow], name: str, announced: int
 ) -> Generator[Progress, None, tuple[dict[str, dict[str, str]], int]]:
     """Write a video's rows atomically; return fingerprints by stream, and the number of rows.
 

@@ -271,8 +271,7 @@ def test_tables_of_0_and_1_are_recognised(tmp_path, text, expected):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["start,end,label\n0,1,1\n", "a,b\n0.5,1\n", "a,b\n-1,1\n", "a,b\n", "1,0\n0,1\n", "video,walk\nx,1\n", ""],
+    "text", ["start,end,label\n0,1,1\n", "a,b\n0.5,1\n", "a,b\n-1,1\n", "a,b\n", "1,0\n0,1\n", "video,walk\nx,1\n", ""]
 )
 def test_other_tables_are_not_tables_of_0_and_1(tmp_path, text):
     (tmp_path / "x.csv").write_text(text)

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.pipelines.evaluation import watching
+from lstr.pipelines.evaluation import report
 from lstr.pipelines.evaluation.analysis import Findings
-from lstr.pipelines.evaluation.report import write_evaluation
+from lstr.pipelines.evaluation.report import describe_watching, encode_curve, write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation
 from lstr.pipelines.evaluation.tables import OF_FALSE_ALARMS, OF_LABELS
-from lstr.pipelines.evaluation.watching import describe_watching, encode_curve
 from tests.support.browser import HOSTILE, ink, seconds, wait_for, wait_for_picture, write_greys
 from tests.support.scored import make_evaluation
 
@@ -58,8 +57,8 @@ def test_a_curve_keeps_its_peaks_in_few_bytes(monkeypatch):
     codes = np.frombuffer(base64.b64decode(encode_curve(curve, 100)), np.uint8)
     assert len(codes) == 100 and codes[77] == 254 and set(np.delete(codes, 77)) == {25}
     assert np.frombuffer(base64.b64decode(encode_curve(curve, 1000)), np.uint8)[3] == 255
-    monkeypatch.setattr(watching, "ALL_POINTS", 0)
-    monkeypatch.setattr(watching, "LEAST_POINTS", 10)
+    monkeypatch.setattr(report, "ALL_POINTS", 0)
+    monkeypatch.setattr(report, "LEAST_POINTS", 10)
     assert [len(base64.b64decode(text)) for text in videos_of(make_evaluation())[0]["curves"].values()] == [10, 10]
 
 
@@ -70,8 +69,8 @@ def test_the_page_links_the_video_of_the_features(tmp_path, monkeypatch, codec, 
     folder.mkdir()
     write_greys(video, codec, late=1)
     entry = make_evaluation({"b": video})
-    for limit, expected in ((watching.COPIED_SECONDS, address), (0, "../greys.mp4")):
-        monkeypatch.setattr(watching, "COPIED_SECONDS", limit)
+    for limit, expected in ((report.COPIED_SECONDS, address), (0, "../greys.mp4")):
+        monkeypatch.setattr(report, "COPIED_SECONDS", limit)
         first = videos_of(entry, folder)[0]
         assert first["video"] == expected
         assert first["ahead"] == pytest.approx(0.0 if "proxy" in expected else 1.0, abs=0.13), "frames start late"

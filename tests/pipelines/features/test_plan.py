@@ -12,14 +12,7 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.files.content import append_jsonl
 from lstr.pipelines.features import extraction
 from lstr.pipelines.features.extraction import PROCESS_MEMORY_BYTES as MEMORY
-from lstr.pipelines.features.extraction import (
-    ExtractOptions,
-    count_gpus,
-    free_memory,
-    make_plan,
-    row_bytes,
-    share,
-)
+from lstr.pipelines.features.extraction import ExtractOptions, count_gpus, free_memory, make_plan, row_bytes, share
 from lstr.pipelines.features.folder import open_features
 from tests.support.small_set import DIMS, SMALL
 
