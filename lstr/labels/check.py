@@ -138,17 +138,11 @@ def check_set(labels: Labels) -> Iterator[Finding]:
     trained = "training" if "training" in present else None
     if trained is None and {"validation", "testing"} <= present:
         trained = "validation"  # as in THUMOS'14
-    never_trained = set()
-    for name in actions if trained else ():
-        tested = [
-            f"{examples[s][name]} in {s}" for s in ("testing", "validation") if s != trained and examples[s][name]
-        ]
-        if tested and not examples[trained][name]:
-            never_trained.add(name)
-            yield Finding(WARNING, "never trained", "", f"{name}: {', '.join(tested)}, none in {trained}")
     for name in actions:
-        number = examples[trained][name]
-        if number < FEW and name not in never_trained:
+        number, others = examples[trained][name], [s for s in ("testing", "validation") if trained and s != trained]
+        if tested := [f"{examples[s][name]} in {s}" for s in others if examples[s][name] and not number]:
+            yield Finding(WARNING, "never trained", "", f"{name}: {', '.join(tested)}, none in {trained}")
+        elif number < FEW:
             where = f" in {trained}" if trained else ""
             what = f"{number or 'no'} {'example' if number == 1 else 'examples'}"
             yield Finding(WARNING, "few examples", "", f"{name}: {what}{where}")

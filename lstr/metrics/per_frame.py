@@ -204,15 +204,14 @@ def per_stage(scores: Videos, targets: Videos, classes: Sequence[str]) -> list[d
         chunk in a tenth are excluded from its means, which are NaN without any class.
     """
     on = np.concatenate([np.asarray(video) for video in targets]) > 0
-    stages = np.zeros(on.shape, dtype=np.int8)
-    ends = np.cumsum([len(video) for video in targets])
-    for video, end in zip(targets, ends, strict=True):
-        for column in range(on.shape[1]):
-            for start, stop in runs(np.asarray(video)[:, column] > 0):
-                tenths = (np.arange(stop - start) + 0.5) * N_STAGES / (stop - start)
-                stages[end - len(video) + start : end - len(video) + stop, column] = tenths
+    tenths = []
+    for video in map(np.asarray, targets):
+        tenths.append(np.zeros(video.shape, dtype=np.int8))
+        for column in range(video.shape[1]):
+            for start, stop in runs(video[:, column] > 0):
+                tenths[-1][start:stop, column] = (np.arange(stop - start) + 0.5) * N_STAGES / (stop - start)
     keep = counted(on, classes)
-    stages = stages[keep]
+    stages = np.concatenate(tenths)[keep]
     rows = np.concatenate(list(scores))[keep]
     return _per_stage(rows, on[keep], classes, lambda column: stages[:, column, None] == np.arange(N_STAGES))
 

@@ -35,12 +35,8 @@ def plain_pairs(truth, detections, fits) -> int:
     )
 
 
-def onset_limit(seconds):
-    return lambda a, b: abs(a.start - b.start) <= seconds
-
-
-def edges_limit(seconds):
-    return lambda a, b: max(abs(a.start - b.start), abs(a.end - b.end)) <= seconds
+def within(seconds: str, *edges: str):
+    return lambda a, b: max(abs(getattr(a, edge) - getattr(b, edge)) for edge in edges) <= float(seconds)
 
 
 segment = drawn_segments("hug", "point")
@@ -48,8 +44,8 @@ video = st.tuples(st.lists(segment, max_size=5), st.lists(segment, max_size=5))
 RULES = {
     ("iou", "0.3"): lambda a, b: plain_iou(a, b) >= 0.3,
     ("iou", "0.5"): lambda a, b: plain_iou(a, b) >= 0.5,
-    **{("onset", seconds): onset_limit(float(seconds)) for seconds in ("0.5", "1.0", "2.0", "5.0")},
-    **{("edges", seconds): edges_limit(float(seconds)) for seconds in ("0.5", "2.0")},
+    **{("onset", seconds): within(seconds, "start") for seconds in ("0.5", "1.0", "2.0", "5.0")},
+    **{("edges", seconds): within(seconds, "start", "end") for seconds in ("0.5", "2.0")},
     ("found", ""): lambda a, b: plain_iou(a, b) >= 0.3 or abs(a.start - b.start) <= 1,
 }
 
