@@ -18,6 +18,7 @@ import numpy as np
 from av.video.reformatter import ColorRange, VideoReformatter
 from numpy.typing import NDArray
 
+from lstr.extractors.video.containers import decode
 from lstr.extractors.video.frames import GAP_SECONDS, working_size
 from lstr.extractors.video.probe import aspect_of
 from lstr.extractors.video.reader import render
@@ -368,11 +369,3 @@ def image_at(
         return None
     size = working_size(best.width, best.height, long_side, coding.aspect, best.rotation)
     return render(best, size, VideoReformatter())
-
-
-def decode(decoder: av.VideoCodecContext, packet: av.Packet | None) -> list[av.VideoFrame]:
-    """Return the frames of a packet, or for None those that the decoder still buffers; empty for a damaged packet."""
-    try:
-        return decoder.decode(packet)
-    except av.error.InvalidDataError:
-        return []

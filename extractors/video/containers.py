@@ -119,6 +119,14 @@ def best_video(container: av.container.InputContainer, name: str) -> av.VideoStr
     return stream
 
 
+def decode(decoder: av.VideoCodecContext, packet: av.Packet | None) -> list[av.VideoFrame]:
+    """Return the frames of a packet, or for None those that the decoder still buffers; empty for a damaged packet."""
+    try:
+        return decoder.decode(packet)
+    except av.error.InvalidDataError:
+        return []
+
+
 FIRST_BOXES = (b"ftyp", b"wide", b"free", b"skip", b"mdat")  # boxes of MP4 or QuickTime that may precede the index
 INDEX_BYTES = 2**20  # the index is expected within these bytes, unless the frames come first
 BLOCK = 2**20

@@ -17,7 +17,7 @@ from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from lstr.errors import VideoError
-from lstr.extractors.video.containers import best_video, open_container
+from lstr.extractors.video.containers import best_video, decode, open_container
 from lstr.extractors.video.frames import working_size
 from lstr.extractors.video.probe import AVERAGE_RATE, Video, probe, time_of, unreadable
 from lstr.extractors.video.reader import render
@@ -108,11 +108,7 @@ class ExactFrames:
             if key:  # the first key frame is the beginning of the file
                 container.seek(int(index.ticks[key]), stream=stream, backward=True)
             for packet in container.demux(stream):
-                try:
-                    pictures = packet.decode()
-                except av.error.InvalidDataError:
-                    continue
-                for picture in pictures:
+                for picture in decode(stream.codec_context, packet):
                     if index.clock == AVERAGE_RATE:
                         yield counted, picture
                         counted += 1

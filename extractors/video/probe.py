@@ -5,7 +5,6 @@ import math
 import shlex
 import socket
 from array import array
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import MissingPathError, VideoError
 from lstr.extractors.stages import PROBE
-from lstr.extractors.video.containers import best_video, open_container
+from lstr.extractors.video.containers import best_video, decode, open_container
 from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, working_size
 from lstr.files.names import STDIN
 
@@ -119,18 +118,13 @@ def first_picture(path: Path, skip_damaged: bool = False) -> tuple[av.VideoFrame
             if packet.size and not packet.is_discard:
                 is_cut = is_cut or not (packets or packet.is_keyframe)
                 packets += 1
-            try:
-                pictures = [p for p in packet.decode() if not (skip_damaged and p.is_corrupt)]
-            except av.error.InvalidDataError:
-                if not skip_damaged:
-                    raise
-                continue
+            decoded = decode(stream.codec_context, packet) if skip_damaged else packet.decode()
+            pictures = [picture for picture in decoded if not (skip_damaged and picture.is_corrupt)]
             if not pictures:
                 continue
             made = len(pictures)
             if is_cut and packet.size:
-                with suppress(av.error.InvalidDataError):
-                    made += len(stream.codec_context.decode(None))  # frames that it still buffers
+                made += len(decode(stream.codec_context, None))
             return pictures[0], max(0, packets - made) if is_cut else 0
     raise VideoError(f"{path} contains no decodable frame.", "record or download the file again.")
 
