@@ -55,28 +55,26 @@ class _Refused(Exception):
 def check_graph(content: bytes, name: str) -> None:
     """Raise WeightsError if a graph has content that our exporters never write; `name` is used in the message."""
     try:
-        counts = _checked(memoryview(content), "model", 0)
-        if counts.get("graph") != 1:
-            raise _Refused("it contains no graph")
+        _check_message(memoryview(content), "model", 0)
     except _Refused as error:
         raise WeightsError(f"{name} is not a graph of an exported model: {error}.", FOREIGN) from error
 
 
-def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
-    """Check a message recursively; return the number of messages of each kind in it."""
+def _check_message(content: memoryview, kind: str, depth: int) -> None:
+    """Raise _Refused if a message, or one inside it, has content that our exporters never write."""
     if depth > DEEPEST:
         raise _Refused("its graphs are nested too deeply")
-    counts: dict[str, int] = {}
+    n_graphs = 0
     held: dict[int, list[Any]] = {}
     for number, value in _fields(content):
         what = MESSAGES[kind].get(number)
         if what is None:
             raise _Refused(f"it has {NAMED.get((kind, number), f'an unknown field {number} in a {kind}')}")
-        counts[what] = counts.get(what, 0) + 1
+        n_graphs += what == "graph"
         if what in MESSAGES:
             if not isinstance(value, memoryview):
                 raise _Refused("it is damaged")
-            _checked(value, what, depth + (what == "graph"))
+            _check_message(value, what, depth + (what == "graph"))
         elif what == "domain" and bytes(value) not in (b"", b"ai.onnx"):
             raise _Refused(f"it has operations of {bytes(value)[:40]!r}")
         elif what == "operation" and (operation := bytes(value)[:40].decode(errors="replace")) not in OPERATIONS:
@@ -99,7 +97,8 @@ def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
         is_larger = any(side > len(data[0]) if data else side for side in shape)
         if len(data) > 1 or is_larger or size != prod(shape) * SIZES[types[0]]:
             raise _Refused("the size of a tensor differs from its declared size")
-    return counts
+    if kind == "model" and n_graphs != 1:
+        raise _Refused("it contains no graph")
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:

@@ -237,7 +237,7 @@ class LiveReader:
             backdrop = Backdrop()
         try:
             with DECODE, closing(reader.frames(self._long_side)) as frames:
-                for first, stretch in stretches(self._timed(frames), self._last and self._last[1]):
+                for first, stretch in stretches(self._timed(reader, frames), self._last and self._last[1]):
                     for chunk in chunks_of(stretch, max(self._next, first, self._first)):
                         if self._on_chunk:
                             with suppress(Exception):
@@ -251,7 +251,7 @@ class LiveReader:
             self._is_connected = False
         return None
 
-    def _timed(self, frames: Iterator[SourceFrame]) -> Iterator[SourceFrame]:
+    def _timed(self, reader: PyAVReader, frames: Iterator[SourceFrame]) -> Iterator[SourceFrame]:
         """Convert the times of a connection's frames to this reader's clock, which continues over connections."""
         for frame in frames:
             self.frames += 1
@@ -274,7 +274,7 @@ class LiveReader:
                 origin -= time - before - step
                 time = before + step
             if self.clock == "stream":
-                self._replace_clock(now, max(time, before))
+                self._replace_clock(reader, now, max(time, before))
             if self.clock == "wall":
                 time = Fraction(now - self._began).limit_denominator(1000)
             elif self.clock == AVERAGE_RATE:
@@ -288,11 +288,8 @@ class LiveReader:
                 return
             self._heard = monotonic()
 
-    def _replace_clock(self, now: float, time: Fraction) -> None:
+    def _replace_clock(self, reader: PyAVReader, now: float, time: Fraction) -> None:
         """Change to another clock, from `time` on, because timestamps are missing or unusable."""
-        reader = self._reader
-        if reader is None:
-            return
         if self.input.lasting and reader.timeless:
             self.clock = "wall"
             return
