@@ -24,21 +24,12 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.files.atomic import temporary_for, write_tensors
 from lstr.kinds import KINDS, change, from_json, make_model, name_kind, published_kinds, read_published
 from lstr.labels.label_set import BACKGROUND, THUMOS_CLASSES
-from lstr.loaded_checkpoint import (
-    CALIBRATION,
-    FORMAT,
-    TENSORS,
-    Checkpoint,
-    check_deflated,
-    has_type,
-    read_entries,
-)
+from lstr.loaded_checkpoint import CALIBRATION, FORMAT, TENSORS, Checkpoint, check_deflated, has_type, read_entries
 from lstr.models.kind import Model
 from lstr.settings import to_json
 
 PUBLISHED = "published"
 TABLE = "pos_encoding.pe"
-CLASSIFIER = "classifier.weight"
 WEIGHTS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 # Numbers that a model may have in addition to those of its file: tables that are computed, and temporary tensors.
@@ -163,10 +154,9 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     if tensors is None and isinstance(content, dict):
         if isinstance(content.get("model"), dict):  # of the code of OadTR and GateHUB
             tensors = content["model"]
-        elif all(isinstance(tensor, Tensor) for tensor in content.values()):
-            tensors = content  # the weights without anything else, as MiniROAD's code saves them
         else:
             found_tables = (published.tables(content) for published in published_kinds().values())
+            # else the weights without anything else, as MiniROAD's code saves them
             tensors = next((tables for tables in found_tables if tables is not None), content)
         if has_type(tensors, dict[str, Tensor]):
             content = {TENSORS: tensors}
@@ -195,7 +185,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     elif found == PUBLISHED:
         tensors, config, assumed, fitting = read_published(path, tensors, overrides)
         classes = THUMOS_CLASSES
-        if (n_classes := len(tensors[CLASSIFIER])) != len(THUMOS_CLASSES):
+        if (n_classes := len(tensors["classifier.weight"])) != len(THUMOS_CLASSES):
             # Column 0 is background in every published data set.
             classes = (BACKGROUND, *(f"class_{index}" for index in range(1, n_classes)))
         epoch = content.get("epoch")
@@ -214,12 +204,6 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
                 f"{path}: {name} is {wanted} in the configuration but {value} in the tensors.",
                 f"leave {name} as it was trained, or use another checkpoint.",
             )
-    scored = len(tensors[CLASSIFIER if CLASSIFIER in tensors else f"members.0.{CLASSIFIER}"])
-    if len(classes) != scored:
-        raise CheckpointError(
-            f"{path} names {len(classes)} classes but its classifier has {scored} rows.",
-            "save the checkpoint again with the classes it was trained on.",
-        )
     try:
         chunks = config.n_long + config.work_length + config.context
         # No tensor shows the lengths, so a small file could ask for any memory.

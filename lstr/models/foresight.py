@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
@@ -100,6 +99,8 @@ class Foresight(Model):
 
     config: ForesightConfig
     plans = Generated
+    is_batched = False
+    """Whether the scores of a window depend on the other windows of its batch"""
 
     def __init__(
         self,
@@ -136,8 +137,7 @@ class Foresight(Model):
 
         mask (B, n_long) bool, True = visible, None where all are.
 
-        The names that `remembered` has are kept by a stream. together: whether the windows are a batch in a sense that
-        matters (`lstr.models.mat`).
+        The names that `remembered` has are kept by a stream. together: whether they are a batch, if `is_batched`.
         """
 
     @abstractmethod
@@ -198,31 +198,22 @@ class Foresight(Model):
         places = torch.arange(self.config.future, device=future.device)
         return future[:, places * self.config.n_generated // self.config.future]
 
+    def batches(self, length: int, batch_size: int) -> list[index.Indices]:
+        """Return the chunks of a video whose windows are computed together."""
+        return index.in_pieces(length, batch_size)
+
     def video_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
-        return self.score_windows(features, index.in_pieces(len(features), batch_size), constants)
-
-    def score_windows(
-        self,
-        features: Tensor,
-        batches: Sequence[NDArray[np.int64]],
-        constants: Constants | None = None,
-        together: bool = False,
-    ) -> Tensor:
-        """Return logits (L, 1 + anticipation, C) of batches of windows that end at chunks (B,) of features (L, D).
-
-        together: as of `remember`.
-        """
         (model, learned), config, made = constants or self.constants(), self.config, []
         work = model.feature_head_work(features)  # (L, d_model)
         # The long memory has no positions, so keys and values of a chunk never change: once for all windows.
         keys, values = model.stored(model.feature_head_long(features))  # (L, d_model)
-        for ends in batches:
+        for ends in self.batches(len(features), batch_size):
             long, visible = index.long_indices(ends, config)  # (B, n_long)
             seen = np.where(visible, long, -1)
             # windows with the same long memory share it
-            new = np.append(True, (seen[1:] != seen[:-1]).any(axis=1) | together)  # (B,)
+            new = np.append(True, (seen[1:] != seen[:-1]).any(axis=1) | self.is_batched)  # (B,)
             mask = None if visible[new].all() else torch.from_numpy(visible[new]).to(work.device)
-            past = model.remember(learned, keys[long[new]], values[long[new]], mask, together)
+            past = model.remember(learned, keys[long[new]], values[long[new]], mask, self.is_batched)
             which = torch.from_numpy(np.cumsum(new) - 1).to(work.device)
             past = {name: past[name][which] for name in model.remembered()}
             slots, present = short_memory(ends, config)

@@ -26,10 +26,11 @@ from torch import Tensor
 from lstr.config import MOST, Size, SizeOrZero
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.foresight import Constants, Foresight, ForesightConfig, PublishedForesight
+from lstr.models.foresight import Foresight, ForesightConfig, PublishedForesight
 from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset
 from lstr.models.layers import Attention, DecoderLayer, EncoderLayer, Mask, Stack, Tensors, module_list, newest
 from lstr.models.published import read_publication
+from lstr.windows.indices import Indices
 from lstr.windows.windows import Outputs
 
 # Weight of the loss of each generation of future tokens (published code).
@@ -80,13 +81,9 @@ class BestLayer(DecoderLayer):
 
 
 class BestEncoderLayer(EncoderLayer):
-    """A self-attention layer with `attend_to_best` as attention, and GELU in its feed-forward."""
+    """A self-attention layer with GELU in its feed-forward; its attention is `attend_to_best`."""
 
     activation = staticmethod(F.gelu)
-
-    def look(self, x: Tensor, counted: Mask) -> Tensor:
-        """Return x (B, N, D), of which counted (B, N) exist, after it met itself."""
-        return self.feed_forward(x, attend_to_best(self.self_attn, x, x, None, counted))
 
 
 class MATConfig(ForesightConfig, frozen=True):
@@ -130,6 +127,7 @@ class MAT(Foresight):
         )
         n = config.refinements - 1
         self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in range(n))
+        self.is_batched = config.grouping == "batch"
 
     scoring_rule = ScoringRule("MAT", "long videos", "ignored")
 
@@ -162,12 +160,12 @@ class MAT(Foresight):
     def grouped(self, mask: Tensor, together: bool = False) -> Tensor:
         """Return which windows (B,) sum up their long memory, with this mask (B, n_long), in groups.
 
-        together: whether hidden slots are counted over all of them where `config.grouping` is "batch".
+        together: whether hidden slots are counted over all of them if `is_batched`.
         """
         # The published code counts over a whole batch, so that the scores of a window depend on its neighbours. By
         # default each window is counted alone here.
         hidden = (~mask).sum(dim=1)
-        if together and self.config.grouping == "batch":
+        if together and self.is_batched:
             hidden = hidden.sum().expand(len(mask))
         return hidden < self.config.groups
 
@@ -191,7 +189,7 @@ class MAT(Foresight):
             runs = F.pad(runs, (0, 0, 0, n - n_groups))
             tokens = runs if tokens is None else torch.where(grouped[:, None, None], runs, tokens)
         for layer in self.enc_modules[1].layers:
-            tokens = layer.look(tokens, counted)
+            tokens = layer.feed_forward(tokens, attend_to_best(layer.self_attn, tokens, tokens, None, counted))
         return {"memory": self.enc_modules[1].norm(tokens), "counted": counted}
 
     def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Mask) -> Tensor:
@@ -246,15 +244,14 @@ class MAT(Foresight):
             return self.classifier(stages[-1])
         return self.classifier(torch.cat([*stages, self.stretched(futures[0]), *futures[1:]], dim=1))
 
-    def video_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
-        """See `Model.video_logits`; grouping "batch" takes full windows in batches of 16, as published."""
-        if self.config.grouping == "window":
-            return super().video_logits(features, batch_size, constants)
-        L, W = len(features), self.config.work_length
+    def batches(self, length: int, batch_size: int) -> list[Indices]:
+        """See `Foresight.batches`; grouping "batch" takes full windows in batches of 16, as published."""
+        if not self.is_batched:
+            return super().batches(length, batch_size)
+        W = self.config.work_length
         # Windows that are not full are computed one by one.
-        starts = [*range(min(W - 1, L)), *range(W - 1, L, PUBLISHED_BATCH)]
-        batches = [np.arange(start, end) for start, end in zip(starts, [*starts[1:], L], strict=True)]
-        return self.score_windows(features, batches, constants, together=True)
+        starts = [*range(min(W - 1, length)), *range(W - 1, length, PUBLISHED_BATCH)]
+        return [np.arange(start, end) for start, end in zip(starts, [*starts[1:], length], strict=True)]
 
 
 def _foresee(stack: Stack, learned: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
