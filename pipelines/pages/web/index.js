@@ -75,7 +75,7 @@ function Index() {
     </div>
     <table class=${isLabelled ? "" : "unlabelled"}>
       <thead><tr>
-        <${Head} name="id" text="Video" look="" /><th class="wide">Timeline</th><th class="wide">Most of the time</th>
+        <${Head} name="id" text="Video" look="" /><th class="wide">Timeline</th><th class="wide">Top actions</th>
         <${Head} name="found" text="Labels found" look="number found" /><${Head} name="falseAlarms" text="False alarms" look="number found" />
         <${Head} name="count" text="Segments" /><${Head} name="duration" text="Duration" />
       </tr></thead>

@@ -101,7 +101,7 @@ function Filters() {
   return html`<details class="menu" id="class-menu"><summary>${words.filter(Boolean).join(", ")}</summary><div class="sheet">
     <input type="search" id="find-class" placeholder="Find a class" aria-label="Find a class" onInput=${({ target }) => { filter.sought = target.value.trim().toLowerCase(); draw(); }} />
     <div class="picks"><${Button} onClick=${pick((index) => index > 0)}>All<//><${Button} onClick=${pick(() => false)}>None<//><${Button} onClick=${pick((index) => index > 0 && counts[index] > 0)}>Detected<//></div>
-    <label class="slider">Score from <input type="range" id="least" min="0" max="1" step="0.01" value=${filter.score} aria-label="Least score of a segment" onInput=${({ target }) => { filter.score = Number(target.value); refresh(); }} /><output for="least" aria-live="off">${filter.score.toFixed(2)}</output></label>
+    <label class="slider">Minimum score <input type="range" id="least" min="0" max="1" step="0.01" value=${filter.score} aria-label="Minimum score of a segment" onInput=${({ target }) => { filter.score = Number(target.value); refresh(); }} /><output for="least" aria-live="off">${filter.score.toFixed(2)}</output></label>
     <ul id="class-list" aria-label="Classes, with their number of segments">${[...names.keys()].sort((one, other) => !one - !other || one - other).map((index) => html`<li key=${index} hidden=${!names[index].toLowerCase().includes(filter.sought)}><label>
       <input type="checkbox" checked=${!hidden.has(index)} onChange=${toggle(index)} /><${Spot} label=${names[index]} /><span class="cut">${names[index]}</span><span>${index ? counts[index] || "–" : ""}</span></label></li>`)}</ul>
   </div></details>`;

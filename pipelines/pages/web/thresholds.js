@@ -74,11 +74,11 @@ function Rules() {
     <output for=${name} aria-live="off">${own ? "by class" : shown[name].toFixed(2)}</output></label>`;
   const seconds = (name, text, label) => html`<label>${text} <input type="number" id=${name} min="0" step="0.25" aria-label=${label} value=${unlessTyping(name, uniform || tried[name] !== null ? shown[name] : "")}
     onInput=${({ target }) => { if (target.value !== "") trySeconds(name, Number(target.value)); }} /> s</label>`;
-  return html`<div id="rules" role="group" aria-label="Thresholds, of all classes">
-    ${slider("on", "Begins at", "Score at which an action begins", "0.01", tryOn)}${slider("off", "Ends below", "Score below which an action ends", "0", tryOff)}
-    ${seconds("min_length", "Shortest", "Shortest action in seconds")}${seconds("merge_gap", "Join gaps to", "Longest gap that is joined, in seconds")}
-    <${Button} id="as-detected" disabled=${!tries()} onClick=${asDetected}>As detected<//>
-    <${Button} id="copy" title="Copy the options for lstr detect" disabled=${!words} onClick=${copyWords}><code id="words">${words || "each class its own"}</code><b>Copy</b><//>
+  return html`<div id="rules" role="group" aria-label="Thresholds of all classes">
+    ${slider("on", "Start threshold", "Start threshold: score at which an action starts", "0.01", tryOn)}${slider("off", "End threshold", "End threshold: score below which an action ends", "0", tryOff)}
+    ${seconds("min_length", "Minimum length", "Minimum length of an action in seconds")}${seconds("merge_gap", "Join gaps up to", "Maximum gap that is joined, in seconds")}
+    <${Button} id="as-detected" disabled=${!tries()} onClick=${asDetected}>Reset<//>
+    <${Button} id="copy" title="Copy the options for lstr detect" disabled=${!words} onClick=${copyWords}><code id="words">${words || "thresholds by class"}</code><b>Copy</b><//>
     <span id="copied" role="status">${copied}</span>
   </div>`;
 }

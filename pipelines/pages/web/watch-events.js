@@ -42,12 +42,12 @@ function Events() {
       <select id="by-action" aria-label="Action" value=${wanted.action} onChange=${choose("action")}>${choices("All actions", actions, wanted.action)}</select>
       <select id="by-source" aria-label="Source" value=${wanted.source} onChange=${choose("source")}>${choices("All sources", sources.keys(), wanted.source)}</select>
       <input type="date" id="by-day" aria-label="Day" value=${wanted.day} onChange=${choose("day")} />
-      <label class="slider"><span>Score from</span> <input type="range" id="by-score" min="0" max="1" step="0.05" value=${wanted.score} onInput=${choose("score")} /><output for="by-score">${wanted.score.toFixed(2)}</output></label>
+      <label class="slider"><span>Minimum score</span> <input type="range" id="by-score" min="0" max="1" step="0.05" value=${wanted.score} onInput=${choose("score")} /><output for="by-score">${wanted.score.toFixed(2)}</output></label>
       ${isFiltered && html`<${Button} id="show-all" onClick=${() => askFor(ALL)}>Show all<//>`}
     </div>
   </div>
   <ol id="event-rows">${order.map((event, at) => html`<${EventRow} key=${event.id} event=${event} isFirst=${!at && !shownEvents.has(focused)} />`)}</ol>
-  <p id="no-events" class="soft" hidden=${order.length > 0}>${isFiltered ? "No event fits: choose another action, source or day, or a lower score."
+  <p id="no-events" class="soft" hidden=${order.length > 0}>${isFiltered ? "No event matches. Choose another action, source or day, or a lower score."
     : sources.size ? "No event yet." : "No event yet: add a source first."}</p>
   <p class="older"><${Button} id="older" hidden=${atEnd} onClick=${() => askEvents(true)}>Older events<//></p>`;
 }
@@ -133,6 +133,6 @@ function play(id) {
 async function clipFailed() {
   const failing = clip, answer = clip && (await fetch("clip/" + clip.event.id, { method: "HEAD" }).catch(() => null));
   if (!failing || clip !== failing) return;
-  const trouble = answer?.ok ? "This browser cannot play the clip, which is as the camera sent it. Save it, and open it in a player such as VLC." : "The clip is no longer there.";
+  const trouble = answer?.ok ? "This browser cannot play the clip, which has the camera's format. Save it, and open it in a player such as VLC." : "The clip has been deleted.";
   showClip({ ...clip, trouble, isGone: !answer?.ok });
 }

@@ -109,8 +109,8 @@ class Source extends Component {
       ${state.trouble && html`<p class="trouble">${state.trouble}</p>`}
       <dl class="numbers"><${Terms} pairs=${[
         ["Lag (p95)", state.lag_ms === null ? "–" : numberText(state.lag_ms) + " ms", state.lag_ms > 1000 && "bad"],
-        ["Decided", numberText(state.decided)], ["Dropped", numberText(state.dropped), state.dropped > 0 && "bad"],
-        ["Not seen", numberText(state.unseen), state.unseen > 0 && "bad"], ["Reconnected", numberText(state.reconnects)],
+        ["Decisions", numberText(state.decided)], ["Dropped", numberText(state.dropped), state.dropped > 0 && "bad"],
+        ["Missing", numberText(state.unseen), state.unseen > 0 && "bad"], ["Reconnections", numberText(state.reconnects)],
       ]} /></dl>
     </article>`;
   }
@@ -133,7 +133,7 @@ function SourceMenu({ source, actions }) {
       <label>for<select aria-label="For how long">${SNOOZES.map(([value, text]) => html`<option value=${value} selected=${value === "3600"}>${text}</option>`)}</select></label>
       <${Button} onClick=${snooze}>Snooze notifications<//><hr />
       <${Button} onClick=${(event) => { menuOf(event).open = false; editZones(source); }}>Zones: where motion counts<//>
-      <${Button} onClick=${remove}>${source.isSure ? "Press again to remove it" : "Remove this source"}<//>
+      <${Button} onClick=${remove}>${source.isSure ? "Press again to remove" : "Remove this source"}<//>
     </div></details>`;
 }
 function frameLoaded(source) {
