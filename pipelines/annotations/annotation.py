@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from lstr.errors import LabelsError, brief
 from lstr.labels.label_set import BACKGROUND, Note, VideoLabels
-from lstr.labels.segment import Segment, find_error, is_name, is_time
+from lstr.labels.segment import Segment, is_name, is_time
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class AnnotationSet:
     """Annotated videos by id. `classes` are without "Background", in the order of the file if it has one.
 
     Segments are sorted by start. Background segments are dropped, because they are implied. Segments may be invalid, as
-    in files; `checked` raises for them.
+    in files.
     """
 
     videos: Mapping[str, VideoLabels]
@@ -62,14 +62,6 @@ class AnnotationSet:
     def without_scores(self) -> "AnnotationSet":
         """Return the annotations without scores, like manual labels."""
         return self.each_segment(lambda s: replace(s, score=None))
-
-    def checked(self) -> "AnnotationSet":
-        """Return the set itself. Raises LabelsError if a segment starts before 0 or ends before its start."""
-        classes = dict.fromkeys(self.classes)
-        for name, segment in self.segments:
-            if error := find_error(segment, classes):
-                raise LabelsError(f"Video {name!r}: {error[1]}", error[2])
-        return self
 
     def plausible(self) -> "AnnotationSet":
         """Return the set itself. Raises LabelsError for names that are not text and for impossible numbers."""

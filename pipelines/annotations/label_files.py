@@ -25,6 +25,7 @@ from lstr.labels.label_set import (
     without_ambiguous,
 )
 from lstr.labels.perframe import INFO, is_data_info, read_data_info
+from lstr.labels.segment import find_error
 from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import (
@@ -47,7 +48,8 @@ WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
     """Read a file or a folder of annotations, in `options.source_format` or the recognised format.
 
-    Raises LabelsError and MissingPathError.
+    Raises MissingPathError, and LabelsError for a file that cannot be read; unless `options.lenient` also for a segment
+    that starts before 0 or ends before its start.
     """
     chosen = format_named(options.source_format) if options.source_format else None
     files = [path]
@@ -92,10 +94,11 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
         video_id = stem if file == path else (file.relative_to(path).parent / stem).as_posix()
         read.append(_read_as(form, file, video_id, options))
     annotated = reduce(AnnotationSet.merged, read)
-    try:
-        return annotated if options.lenient else annotated.checked()
-    except LabelsError as error:
-        raise LabelsError(f"{path}: {error}", error.hint) from error
+    classes = dict.fromkeys(annotated.classes)
+    for name, segment in () if options.lenient else annotated.segments:
+        if error := find_error(segment, classes):
+            raise LabelsError(f"{path}: Video {name!r}: {error[1]}", error[2])
+    return annotated
 
 
 def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:

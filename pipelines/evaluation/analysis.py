@@ -180,8 +180,7 @@ def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[s
         new: The name of the newer system.
         old: The name of the older one.
         row: For each of JUDGED the values of `new` and `old`, their `difference` (new minus old) and its `interval`,
-        with
-            the same resamples of videos for both.
+            with the same resamples of videos for both.
         n_videos: The number of videos.
     """
     ahead, behind, figures = [], [], []
