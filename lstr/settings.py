@@ -56,12 +56,12 @@ def check_fields(config: Any) -> None:
     config: a `Settings`, or a dataclass with options of a job, of which numbers, choices and flags are checked.
     """
     kind: Any = type(config)
-    values = {name: getattr(config, name) for name in field_types(kind)}
-    try:
-        msgspec.convert(values, _checker(kind))
-    except msgspec.ValidationError as error:
-        raise _error(kind, values, error) from error
-    for name, value in values.items():
+    for name, wanted in field_types(kind).items():
+        value = getattr(config, name)
+        try:
+            msgspec.convert(value, wanted)
+        except msgspec.ValidationError as error:
+            raise _error(kind, name, value) from error
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{getattr(kind, 'prefix', '')}{name} is {value}.", "use a finite number.")
 
@@ -103,7 +103,12 @@ def build(kind: type[Config], values: Mapping[str, Any], strict: bool = False) -
     try:
         return msgspec.convert(read, kind, strict=strict)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise _error(kind, read, error) from error
+        # the message is as in "Expected `int` >= 1 - at `$.n_heads`"
+        field = str(error).partition("$.")[2].strip("`").partition("[")[0].partition(".")[0]
+        if field not in read:
+            hint = "use values of the type of each setting."
+            raise ConfigError(f"The settings are invalid: {error}.", hint) from error
+        raise _error(kind, field, read[field]) from error
 
 
 def convert(kind: type, name: str, value: Any) -> Any:
@@ -114,7 +119,7 @@ def convert(kind: type, name: str, value: Any) -> Any:
     try:
         return msgspec.convert(value, wanted, strict=False)
     except msgspec.ValidationError as error:
-        raise _error(kind, {name: value}, msgspec.ValidationError(f"{error} - at `$.{name}`")) from error
+        raise _error(kind, name, value) from error
 
 
 def override(settings: Config, changes: Mapping[str, Any]) -> Config:
@@ -144,12 +149,6 @@ def to_json(config: Settings) -> str:
     return json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))
 
 
-@cache
-def _checker(kind: type) -> type[msgspec.Struct]:
-    """Return a struct of the same fields without other checks: msgspec checks conversions, but not calls."""
-    return msgspec.defstruct(kind.__name__, list(field_types(kind).items()))
-
-
 def _read(value: Any, kind: Any) -> Any:
     """Return a value; text for a list is split at commas, and surrounding blanks are removed."""
     if not isinstance(value, str):
@@ -160,16 +159,11 @@ def _read(value: Any, kind: Any) -> Any:
     return value.strip()
 
 
-def _error(kind: type, values: Mapping[str, Any], error: Exception) -> ConfigError:
-    """Return the error of a wrong value, from the message of msgspec: "Expected `int` >= 1 - at `$.n_heads`"."""
-    name = str(error).partition("$.")[2].strip("`").partition("[")[0].partition(".")[0]
-    if name not in values:
-        return ConfigError(f"The settings are invalid: {error}.", "use values of the type of each setting.")
+def _error(kind: type, name: str, value: Any) -> ConfigError:
+    """Return the error of a wrong value of a field."""
     words = describe(field_types(kind)[name])
-    return ConfigError(
-        f"{getattr(kind, 'prefix', '')}{name} is {brief(values[name])}.",
-        f"{'choose' if words.startswith('one of') else 'use'} {words}.",
-    )
+    hint = f"{'choose' if words.startswith('one of') else 'use'} {words}."
+    return ConfigError(f"{getattr(kind, 'prefix', '')}{name} is {brief(value)}.", hint)
 
 
 BYTE_UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
