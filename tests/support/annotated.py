@@ -28,10 +28,6 @@ AWKWARD = VideoLabels(
 )
 ANNOTATED = AnnotationSet({"a b": AWKWARD}, CLASSES)
 
-LETTERS = st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp", "Zs"), blacklist_characters="\ufeff")
-labels = st.text(LETTERS, min_size=1, max_size=8).filter(lambda text: text != "Background")
-scores = st.one_of(st.none(), st.sampled_from([0.125, 0.5, 0.8125, 1.0]))
-
 
 def parse(form: str, content, video_id: str = "x", options=DEFAULTS) -> AnnotationSet:
     """Read the text, or the JSON content, of a file in a format."""
@@ -53,15 +49,19 @@ def write(form: str, annotated: AnnotationSet) -> str:
     return format_named(form).text(annotated, DEFAULTS)
 
 
-def videos(unit: int, score=scores, least: int = 1, label=labels):
-    """Videos with times in multiples of 1/unit s; segments are at least `least` multiples long."""
+LETTERS = st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp", "Zs"), blacklist_characters="\ufeff")
+LABELS = st.text(LETTERS, min_size=1, max_size=8).filter(lambda text: text != "Background")
 
-    @st.composite
-    def annotation(draw):
-        start = draw(st.integers(0, 20_000 * unit))
-        return Segment(start / unit, (start + draw(st.integers(least, 90 * unit))) / unit, draw(label), draw(score))
 
-    return st.builds(lambda drawn: VideoLabels(segments=tuple(drawn)), st.lists(annotation(), max_size=6))
+def videos(score: st.SearchStrategy) -> st.SearchStrategy[list[VideoLabels]]:
+    """One to three videos with subsets and durations, and with segments in whole milliseconds."""
+    segment = st.builds(
+        lambda start, length, label, score: Segment(start / 1000, (start + length) / 1000, label, score),
+        *(st.integers(0, 20_000_000), st.integers(1, 90_000), LABELS, score),
+    )
+    subset, found = st.sampled_from(["training", "validation", "testing"]), st.lists(segment, max_size=6)
+    video = st.builds(lambda subset, found: VideoLabels(subset, 30_000.0, tuple(found)), subset, found)
+    return st.lists(video, min_size=1, max_size=3)
 
 
 def segments(video: VideoLabels, digits: int = 9) -> list[tuple]:

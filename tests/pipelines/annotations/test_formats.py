@@ -23,17 +23,7 @@ from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, format_named, writable
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.annotations.thumos import CLASS_LIST, thumos_numbers
-from tests.support.annotated import ANNOTATED, AWKWARD, CLASSES, labels, parse, scored, scores, segments, videos, write
-
-
-def sets(unit: int, score=scores, least: int = 1, label=labels):
-    """One to three videos with subsets and durations."""
-    about = st.fixed_dictionaries(
-        {"subset": st.sampled_from(["training", "validation", "testing"]), "duration": st.just(30_000.0)}
-    )
-    video = st.builds(lambda v, k: VideoLabels(segments=v.segments, **k), videos(unit, score, least, label), about)
-    return st.dictionaries(labels, video, min_size=1, max_size=3).map(AnnotationSet)
-
+from tests.support.annotated import ANNOTATED, AWKWARD, CLASSES, parse, scored, segments, videos, write
 
 AT_25 = ConvertOptions(frames=25)
 SCORES = {"with scores": st.sampled_from([0.125, 0.5, 0.8125, 1.0]), "without": st.none()}
@@ -45,12 +35,12 @@ def test_files_are_recognised_and_read_back(tmp_path_factory, name, scores):
     form, folder = format_named(name), tmp_path_factory.mktemp(name)
 
     @settings(max_examples=25, deadline=None)
-    @given(sets(1000, score=SCORES[scores]))
-    def check_set(annotated):
+    @given(videos(SCORES[scores]))
+    def check_set(drawn):
+        annotated = AnnotationSet({f"v{i}": video for i, video in enumerate(drawn)})
         holds = form.holds_with_scores if form.holds_with_scores and "scores" in annotated.extras() else form.holds
         place = Path(tempfile.mkdtemp(dir=folder))
         output = place / f"out{form.suffix}" if form.holds_many else place
-        annotated = AnnotationSet({f"v{i}": video for i, video in enumerate(annotated.videos.values())})
         assert form.lost(annotated) == annotated.extras() - holds and form.write(output, annotated, DEFAULTS)
         held = {i: v for i, v in annotated.videos.items() if v.segments or "videos without segments" in holds}
         if not any(video.segments for video in annotated.videos.values()) and "videos without segments" not in holds:

@@ -10,7 +10,6 @@ import pytest
 from lstr.pipelines.evaluation import report
 from lstr.pipelines.evaluation.analysis import Findings
 from lstr.pipelines.evaluation.report import describe_watching, encode_curve, write_evaluation
-from lstr.pipelines.evaluation.scoring import Evaluation
 from lstr.pipelines.evaluation.tables import OF_FALSE_ALARMS, OF_LABELS
 from tests.support.browser import HOSTILE, ink, seconds, wait_for, wait_for_picture, write_greys
 from tests.support.scored import make_evaluation
@@ -23,12 +22,6 @@ ERRORS = [
     ("a", "missed", HOSTILE, 5.0),
 ]
 """In the order of the page: the video with the most errors first"""
-
-
-def page_of(folder: Path, *entries: Evaluation) -> Path:
-    """Write the page of evaluations to a folder."""
-    same = {name: {"difference": 0.0} for name in ("mAP", "mcAP")}
-    return write_evaluation(folder, Findings(entries, [same] * (len(entries) - 1)))
 
 
 def videos_of(entry, folder: Path = Path("/")) -> list[dict]:
@@ -90,7 +83,8 @@ def test_a_record_without_a_valid_file_has_no_video():
 def test_evaluation(show, tmp_path):
     """By keys, with the frames of the errors, and by mouse."""
     write_greys(tmp_path / "greys.mp4")
-    page = show(page_of(tmp_path / "report", make_evaluation({"b": tmp_path / "greys.mp4"})))
+    entry = make_evaluation({"b": tmp_path / "greys.mp4"})
+    page = show(write_evaluation(tmp_path / "report", Findings([entry])))
 
     def current() -> tuple[str, str, float]:
         """Return the text about the current error, its video and the position of the cursor."""

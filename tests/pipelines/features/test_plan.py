@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import torch
 
 from lstr.extractors.flow import workers as flow
 from lstr.extractors.presets import PRESETS
@@ -12,7 +11,7 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.files.content import append_jsonl
 from lstr.pipelines.features import extraction
 from lstr.pipelines.features.extraction import PROCESS_MEMORY_BYTES as MEMORY
-from lstr.pipelines.features.extraction import ExtractOptions, count_gpus, free_memory, make_plan, row_bytes, share
+from lstr.pipelines.features.extraction import ExtractOptions, free_memory, make_plan, row_bytes, share
 from lstr.pipelines.features.folder import open_features
 from tests.support.small_set import DIMS, SMALL
 
@@ -80,11 +79,6 @@ def test_processes_and_threads_fit_the_machine(cores, gpus, memory, n_videos, op
     assert share(n_videos, cores, gpus, memory, **options) == expected
     processes, threads = expected
     assert processes * threads <= cores or options
-
-
-def test_a_numbered_device_is_a_single_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [count_gpus(device) for device in ("cpu", "cuda", "cuda:0", "cuda:1")] == [0, 2, 1, 1]
 
 
 def test_cores_and_memory_are_limited_by_a_container(monkeypatch, tmp_path):
