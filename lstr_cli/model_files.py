@@ -87,10 +87,10 @@ def quantise(model, videos, output, settings, as_json):
       lstr evaluate fall.lstr small.lstr new_videos/ labels.json
     """
     console.say_waiting("loading networks…")
-    from lstr.pipelines.model_files.quantise import CHUNKS
-    from lstr.pipelines.model_files.quantise import quantise as job
+    from lstr.pipelines.model_files.export import QUANTISE_CHUNKS
+    from lstr.pipelines.model_files.export import quantise as job
 
-    n_chunks = settings.read_count("chunks", CHUNKS)
+    n_chunks = settings.read_count("chunks", QUANTISE_CHUNKS)
     model = console.follow(job(videos, model, output, n_chunks, settings.get("runtime", "auto")))
     if as_json:
         console.show_json({"model": str(model.path), **model.about["int8"]})

@@ -1,4 +1,4 @@
-"""The export job: convert a model file to graphs, after checking that both give the same scores."""
+"""The jobs that convert a model file: to graphs, after checking that both give the same scores, or to int8 networks."""
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
@@ -13,20 +13,29 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from lstr import __version__, exported, streaming
-from lstr.errors import CheckpointError, ConfigError, NetworkRuntimeError, WeightsError, install_hint
+from lstr.errors import (
+    CheckpointError,
+    ConfigError,
+    NetworkRuntimeError,
+    RecipeError,
+    VideoError,
+    WeightsError,
+    install_hint,
+)
 from lstr.exported import MAX_STREAMS, ExportedStep, open_step
 from lstr.exported_graphs import OPSET, describe, make_graph
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.networks.archive import GRAPH
 from lstr.extractors.networks.graph_file import check_graph
-from lstr.extractors.networks.runtime import AUTO, MIN_COSINE
-from lstr.extractors.networks.torch_runtime import make_network_graph
+from lstr.extractors.networks.runtime import AUTO, MIN_COSINE, choose_runtime
+from lstr.extractors.networks.torch_runtime import Ranges, Scale, fuse, make_network_graph
 from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.recipe import INT8
-from lstr.extractors.run import RunOptions, TwoStream
+from lstr.extractors.run import RunOptions, TwoStream, run_on
 from lstr.extractors.stages import torch_threads
 from lstr.extractors.twostream import build_as
 from lstr.extractors.video.frames import Chunk
@@ -37,6 +46,7 @@ from lstr.models.kind import Model
 from lstr.pipelines.model_files.model_file import STEP, open_model
 from lstr.pipelines.model_files.packing import change_model, free_path
 from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.sampled_inputs import sampled_inputs
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 
 # Maximum difference in probability between torch and the graphs, the same as between streaming and batch computation
@@ -47,6 +57,8 @@ STEPS_PER_PROGRESS = 20
 # The packages that write and run graphs; the extra `onnxruntime` installs both.
 PACKAGES = ("onnx", "onnxruntime")
 DRAWN = SceneConfig(n_videos=1, n_testing=1)
+QUANTISE_CHUNKS = 400  # half for measuring the ranges of int8, half for the comparison
+QUANTISE_BATCH = 8  # chunks at a time
 
 Features = NDArray[np.float32]
 
@@ -201,3 +213,73 @@ def _compare(
         if k % STEPS_PER_PROGRESS == 0 or k == total - 1:
             yield Progress("steps side by side", k + 1, total)
     return {"chunks": n, "scores": worst[0], "steps": total, "later_scores": worst[1], "cosine": cosine}
+
+
+def quantise(
+    paths: Sequence[str | Path],
+    model_path: str | Path,
+    output: str | Path,
+    n_chunks: int = QUANTISE_CHUNKS,
+    runtime: str = AUTO,
+) -> Generator[Any, None, None]:
+    """Measure the ranges of a model's networks on videos, and write the model with int8 networks.
+
+    `n_chunks` chunks are sampled evenly from the videos. One half gives the ranges; on the other half the cosine
+    between int8 and float32 features is measured.
+
+    Yields:
+        Progress and Notice, and at the end Finished with the ModelFile; its entry `int8` has the cosines.
+
+    Raises:
+        RecipeError: The model is in int8 already.
+        VideoError: No video can be read.
+        CheckpointError, WeightsError, OutputError, NetworkRuntimeError: A file or runtime cannot be used.
+    """
+    videos = find_videos(paths)
+    model = open_model(model_path)
+    output = free_path(output, model.path)
+    choose_runtime(runtime, "cpu")
+    check_writable(output.absolute().parent)
+    recipe = model.recipe.without_folds()
+    if recipe.precision == INT8:
+        raise RecipeError(f"{model.path} is already in int8.", "use the model file that it was made from.")
+    exact = build_as(replace(recipe, precision="float32"), model.network_sources(), "cpu")
+    with torch_threads(1), flow_workers(recipe.algorithm) as workers:
+        images = yield from sampled_inputs(exact, videos, workers, n_chunks, "chunks")
+        if min(map(len, images.values())) < 2:
+            raise VideoError("The videos have a single chunk; int8 needs a few hundred.", "use more videos.")
+        parts: dict[str, Any] = {}
+        for stream, network in exact.networks.items():
+            part, chosen = exact.recipe.parts[stream], images[stream][::2]
+            fused = fuse(network, "float32", "cpu", part.fuses)
+            ranges = Ranges(fused, part)
+            for start in range(0, len(chosen), QUANTISE_BATCH):
+                with torch.inference_mode():
+                    fused(Scale(part)(torch.from_numpy(np.stack(chosen[start : start + QUANTISE_BATCH]))))
+                yield Progress(f"{stream} ranges", min(start + QUANTISE_BATCH, len(chosen)), len(chosen))
+            parts[stream] = replace(part, ranges=ranges.result())
+        both = [exact, exact.copy(replace(exact.recipe, precision=INT8, **parts))]
+        both = [run_on(twostream, runtime) for twostream in both]
+        cropped = []  # the sampled images are crops already, so networks take them whole
+        for twostream in both:
+            parts = {stream: replace(part, crops=1) for stream, part in twostream.recipe.parts.items()}
+            cropped.append(twostream.copy(replace(twostream.recipe, **parts)))
+            cropped[-1].warnings = twostream.warnings
+        cosines = {}
+        for stream, chunks in images.items():
+            found = []
+            for at, chunk in enumerate(chunks[1::2], start=1):
+                a, b = (twostream.pooled(stream, chunk[None, None])[0] for twostream in cropped)
+                found.append(float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-12)))
+                yield Progress(f"{stream} in int8", at, len(chunks) // 2)
+            cosines[stream] = {"mean": round(float(np.mean(found)), 6), "least": round(min(found), 6)}
+    measured = {
+        "made_from": model.recipe.id,
+        "videos": sorted(videos),
+        "chunks": len(next(iter(images.values()))),
+        "cosine": cosines,
+    }
+    for text in dict.fromkeys(warning for twostream in both for warning in twostream.warnings):
+        yield Notice(text)
+    quantised = both[1].recipe
+    yield Finished(change_model(model, output, {"recipe": quantised.to_dict(), quantised.precision: measured}))

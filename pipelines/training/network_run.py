@@ -180,7 +180,7 @@ def train_network(
         run = NetworkRun(training, network, pair, model, card, limit)
         yield from run.train()
         at = run.position
-        result = {"mAP": run.best_mAP, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
+        result = {"mAP": at.best, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
         result["seconds"] = round(at.seconds, 2)
     if ranks.is_first():
         write_json(network.result_file, result)
@@ -237,14 +237,13 @@ class NetworkRun(Run):
         # on a CPU few, for the network needs the cores
         self.loaders = max(1, cores // 4 if self.device.type == "cpu" else min(MAX_LOADERS, cores - 1))
         self.best: dict[str, torch.Tensor] = {}
-        self.best_mAP: float | None = None
         self.epochs, self.steps = self.config.epochs, self.config.epochs * self.data.n_batches
         self.eval_every = EVALUATION_EPOCHS if self.validation else 0
         self._batches: Iterator[Images] = iter(())
         if state := self.folder.read_state():
             model.load_state_dict(state["state_dict"])
             optimiser.load_state_dict(state["optimiser"])
-            self.best, self.best_mAP, self.position = state["best"], state["best_mAP"], state["position"]
+            self.best, self.position = state["best"], state["position"]
         self.saved_epoch, self.first_step, self.started = self.position.epoch, self.position.step, perf_counter()
 
     def train(self) -> Iterator[Progress | Step]:
@@ -353,7 +352,6 @@ class NetworkRun(Run):
             return None
         if self.position.judge(score, epoch):
             self.best = {name: tensor.cpu().clone() for name, tensor in model.state_dict().items()}
-            self.best_mAP = score
         shown = truth.sum(1) > 0
         shares = truth[shown] / truth[shown].sum(1, keepdims=True)
         return {"mAP": score, "loss": float(-(shares * np.log(scores[shown] + MIN_PROBABILITY)).sum(1).mean())}
@@ -361,5 +359,5 @@ class NetworkRun(Run):
     def save(self, step: Step) -> None:
         """Save the state."""
         state = {"state_dict": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "best": self.best}
-        self.folder.save_state(self.position, {**state, "best_mAP": self.best_mAP, "lstr": self.card.to_json()})
+        self.folder.save_state(self.position, {**state, "lstr": self.card.to_json()})
         self.saved_epoch = self.position.epoch

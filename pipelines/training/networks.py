@@ -16,7 +16,7 @@ from time import perf_counter
 
 from lstr.errors import LstrError
 from lstr.extractors.flow.workers import default_workers
-from lstr.extractors.networks.weights_file import WeightSources, is_weights_folder, network_file
+from lstr.extractors.networks.weights_file import WeightSources, network_file
 from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights, write_weights
 from lstr.extractors.streams import in_training_order
 from lstr.extractors.twostream import build_twostream
@@ -108,9 +108,6 @@ def train_networks(
     if ranks.is_first():
         RunFolder(folder).begin(settings, resume)
     ranks.wait_for_all()
-    if ranks.from_first(lambda: is_weights_folder(folder)):
-        yield Finished(open_weights(folder))
-        return
     rounds: list[list[NetworkFiles]] = []  # the networks of a round are trained at once
     for stream in in_training_order(training.networks.configs):
         networks = [NetworkFiles(folder, stream, pair.fold) for pair in training.pairs]

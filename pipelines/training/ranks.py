@@ -65,9 +65,8 @@ def average(tensors: Sequence[torch.Tensor]) -> None:
     if world_size() == 1 or not tensors:
         return
     flat = torch.cat([tensor.detach().double().cpu().flatten() for tensor in tensors])
-    with report_lost_ranks():
-        distributed.all_reduce(flat)
-    for tensor, mean in zip(tensors, (flat / world_size()).split([t.numel() for t in tensors]), strict=True):
+    means = torch.tensor(sum_all(flat.tolist()), dtype=torch.float64) / world_size()
+    for tensor, mean in zip(tensors, means.split([t.numel() for t in tensors]), strict=True):
         tensor.copy_(mean.view_as(tensor))
 
 

@@ -29,7 +29,7 @@ from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.training.finetune import FinetuneOptions, finetune
 from lstr.pipelines.training.recogniser import settle
-from tests.support.learning import SMALL, options, run
+from tests.support.learning import SMALL, change_labels, name_validation, options, run, use_all_for_training
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +51,6 @@ def run_until(step: str, chosen) -> list:
 
 def find_event(events, kind):
     return next(event for event in events if isinstance(event, kind))
-
-
-def change_labels(videos, folder, change) -> str:
-    content = json.loads((videos / "labels.json").read_text())
-    change(content["database"])
-    (folder / "labels.json").write_text(json.dumps(content))
-    return str(folder / "labels.json")
-
-
-def use_all_for_training(database) -> None:
-    for entry in database.values():
-        entry["subset"] = "training"
 
 
 @pytest.mark.long
@@ -104,7 +92,7 @@ def test_training_starts_over_with_changed_labels(videos, trained, tmp_path):
         entry["annotations"][0]["segment"][1] -= 0.5
 
     shutil.copytree(trained[1].model.parent / "scenes.learn", tmp_path / "m.learn")
-    chosen = replace(options(videos, tmp_path / "m.lstr"), labels=change_labels(videos, tmp_path, shorten))
+    chosen = options(videos, tmp_path / "m.lstr", labels=change_labels(videos, tmp_path, shorten))
     assert find_event(run_until("train the flow", chosen), Notice)
     assert not (tmp_path / "m.learn" / "models").exists()
 
@@ -205,13 +193,9 @@ def test_a_single_recording_has_a_single_network(videos, tmp_path):
 
 @pytest.mark.slow
 def test_the_model_of_the_best_validation_epoch_is_packed(videos, tmp_path):
-    def name_validation(database):
-        first = min(i for i, video in database.items() if video["subset"] == "training")
-        database[first]["subset"] = "validation"
-
     settings = {**SMALL, "train.epochs": "30", "train.lr": "0.01", "train.eval_every": "1", "train.patience": "1"}
-    chosen = options(videos, tmp_path / "m.lstr", settings=settings, folds=0)
-    _, result = run(replace(chosen, labels=change_labels(videos, tmp_path, name_validation)))
+    labels = change_labels(videos, tmp_path, name_validation)
+    _, result = run(options(videos, tmp_path / "m.lstr", labels=labels, settings=settings, folds=0))
     folder = Workspace(result.model).models / "flow" / "all"
     best, last = (load(folder / f"{name}.pt").metrics["epoch"] for name in ("best", "checkpoint"))
     assert open_model(result.model).about["checkpoint"]["metrics"]["epoch"] == best < last
@@ -227,7 +211,7 @@ def test_a_result_without_labelled_actions_has_no_mAP():
 @pytest.mark.slow
 def test_with_folds_each_video_is_scored_by_a_model_without_it(videos, tmp_path):
     labels = change_labels(videos, tmp_path, use_all_for_training)
-    _, result = run(replace(options(videos, tmp_path / "m.lstr"), labels=labels))
+    _, result = run(options(videos, tmp_path / "m.lstr", labels=labels))
     model, folder = open_model(result.model), tmp_path / "m.learn"
     about, metrics = model.about, model.about["metrics"]
     assert metrics["videos"] == 6 and metrics["folds"] == 3 and set(about["videos"].values()) == {"training"}

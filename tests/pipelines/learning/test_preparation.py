@@ -17,7 +17,7 @@ from lstr.pipelines.learning.planner import STEP_START_S
 from lstr.pipelines.learning.preparation import Learning, check_output, plan
 from lstr.pipelines.progress import Failed
 from tests.support.errors import assert_error
-from tests.support.learning import SMALL, options
+from tests.support.learning import SMALL, change_labels, name_validation, options, use_all_for_training
 
 
 @pytest.fixture
@@ -36,14 +36,6 @@ def unmeasured():
 
 def make_plan(chosen) -> Learning:
     return next(event for event in plan(chosen) if isinstance(event, Learning))
-
-
-def change_labels(videos, tmp_path, change):
-    """Return options with changed labels."""
-    content = json.loads((videos / "labels.json").read_text())
-    change(content["database"])
-    (tmp_path / "labels.json").write_text(json.dumps(content))
-    return replace(options(videos, tmp_path / "m"), labels=str(tmp_path / "labels.json"))
 
 
 def label(folder, tmp_path, *rows):
@@ -100,31 +92,24 @@ def test_folds_are_used_if_each_recording_has_a_unique_action(videos, tmp_path, 
 
 @pytest.mark.parametrize("setting", ["train.eval_every", "train.patience"])
 def test_settings_that_choose_the_epoch_need_validation_videos(videos, tmp_path, setting, unmeasured):
-    def name_validation(database):
-        first = min(i for i, video in database.items() if video["subset"] == "training")
-        database[first]["subset"] = "validation"
-
     settings = {**SMALL, "train.eval_every": "1", setting: "1"}
     for folds in (0, None):
         with pytest.raises(ConfigError, match=r"train\.eval_every"):
             make_plan(options(videos, tmp_path / "m", settings=settings, folds=folds))
-    chosen = replace(change_labels(videos, tmp_path, name_validation), settings=settings, folds=0)
+    labels = change_labels(videos, tmp_path, name_validation)
+    chosen = options(videos, tmp_path / "m", labels=labels, settings=settings, folds=0)
     assert make_plan(chosen).plan.videos["validation"] == 1
 
 
 @pytest.mark.long
 def test_a_short_time_limit_reduces_images_and_then_removes_folds(videos, tmp_path, unmeasured):
     """Networks get at least two thirds of their training if removing folds suffices."""
-
-    def remove_testing(database):
-        for entry in database.values():
-            entry["subset"] = "training"
-
     settings = {"height": "32", "width": "48", "epochs": "20", "draws": "400"}
-    chosen = replace(change_labels(videos, tmp_path, remove_testing), algorithm=None, settings=settings)
+    labels = change_labels(videos, tmp_path, use_all_for_training)
 
     def plan_with(seconds: float | None, **changes):
-        return make_plan(replace(chosen, seconds=seconds, **changes)).plan
+        chosen = {"labels": labels, "algorithm": None, "settings": settings, "seconds": seconds, **changes}
+        return make_plan(options(videos, tmp_path / "m", **chosen)).plan
 
     unlimited = plan_with(None)
     networks = sum(step.seconds - 4 * STEP_START_S for step in unlimited.steps if step.key in NETWORKS.values())
@@ -215,7 +200,7 @@ def test_invalid_labels_and_times_are_refused(videos, tmp_path):
 
     for change, folds in ((remove_actions, 0), (remove_actions, None), (rename_videos, None)):
         with pytest.raises(LabelsError) as caught:
-            make_plan(replace(change_labels(videos, tmp_path, change), folds=folds))
+            make_plan(options(videos, tmp_path / "m", labels=change_labels(videos, tmp_path, change), folds=folds))
         assert caught.value.hint and "[[" not in caught.value.hint
     with pytest.raises(ConfigError, match="seconds"):
         options(videos, tmp_path / "m.lstr", seconds=0)

@@ -1,6 +1,5 @@
 """Training of networks on planted patterns: what they learn, begin with, and resume."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from lstr.extractors.networks.weights_file import read_card, read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.extractors.stages import torch_threads
+from lstr.files.content import read_jsonl
 from lstr.pipelines.child_process import ChildProcess
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training import networks
@@ -33,7 +33,7 @@ def train(job, folder, resume=False, on_event=lambda event: None, **options):
 
 def read_log(weights) -> list[dict]:
     """Read metrics.jsonl without times and memory."""
-    lines = [json.loads(line) for line in (weights.path / "metrics.jsonl").read_text().splitlines()]
+    lines = read_jsonl(weights.path / "metrics.jsonl")
     return [{name: value for name, value in line.items() if name not in MEASURED} for line in lines]
 
 
@@ -114,11 +114,8 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path, capfd, monkeypatch):
     assert not stops
     check_equal(parts, whole, job)
     assert read_log(whole) == read_log(parts)
-    scores = [
-        {pair: metrics["mAP"] for pair, metrics in weights.about["metrics"]["flow"].items()}
-        for weights in (whole, parts)
-    ]
-    assert scores[0] == scores[1]
+    of_whole, of_parts = (weights.about["metrics"]["flow"] for weights in (whole, parts))
+    assert {pair: of_whole[pair]["mAP"] for pair in of_whole} == {pair: of_parts[pair]["mAP"] for pair in of_parts}
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ import torch
 from lstr.extractors.networks.build import identify
 from lstr.extractors.networks.weights_file import read_card
 from lstr.extractors.networks.weights_folder import open_weights
+from lstr.files.content import read_jsonl
 from tests.support.backbones import build_backbone
 from tests.support.errors import assert_error
 
@@ -56,7 +57,7 @@ def test_both_streams_are_trained_without_a_damaged_video(finetune, small_set, t
         assert identify(weights.file(stream)) == (network, stream)
         assert set(read_card(weights.file(stream)).seen) == {f"scene_0{i}" for i in range(4)}
         assert 0 <= result["metrics"][stream]["all"]["mAP"] <= 1
-    lines = [json.loads(line) for line in (weights.path / "metrics.jsonl").read_text().splitlines()]
+    lines = read_jsonl(weights.path / "metrics.jsonl")
     assert [(line["stage"], line["epoch"]) for line in lines] == [("flow", 1), ("flow", 2), ("rgb", 1), ("rgb", 2)]
     assert {"loss", "lr", "rate", "waiting", "memory_mb"} <= lines[0].keys()
     assert_error(finetune(tmp_path / "second", "--stream", "rgb", "--init", weights.file("flow")), 4, "bninception")

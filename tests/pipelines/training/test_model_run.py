@@ -13,8 +13,9 @@ from lstr import streaming
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
+from lstr.files.content import read_jsonl
 from lstr.kinds import change, configure
-from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray, read_split
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.model_run import Learner
@@ -108,11 +109,6 @@ def test_a_gpu_trains_alike_on_features_in_its_memory():
     np.testing.assert_allclose(*losses, rtol=1e-3)
 
 
-@pytest.fixture
-def split(feature_set):
-    return read_split(feature_set.features, feature_set.labels, "training")
-
-
 def task(split, settings, **changes):
     model, config = resolve("lstr-small", {**settings, **changes}, split.dims)
     return Task(split, model, config)
@@ -155,8 +151,8 @@ def test_a_run_with_a_teacher_resumes_bit_for_bit(split, tmp_path):
     for name in ("resume.pt", "teacher-4/resume.pt"):
         ours, theirs = (torch.load(run / name, weights_only=True)["model"] for run in (parts, tmp_path / "whole"))
         assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours), name
-    logs = [(run / "metrics.jsonl").read_text().splitlines() for run in (parts, tmp_path / "whole")]
-    assert [json.loads(line)["loss"] for line in logs[0]] == [json.loads(line)["loss"] for line in logs[1]]
+    losses = [[line["loss"] for line in read_jsonl(run / "metrics.jsonl")] for run in (parts, tmp_path / "whole")]
+    assert losses[0] == losses[1]
     with pytest.raises(CheckpointError, match=r"train\.teacher"):
         list(train_model(task(split, SETTINGS), parts, resume=True))
 

@@ -85,14 +85,8 @@ def test_invalid_settings_are_refused(settings):
 
 
 def test_learning_rates_of_body_and_head():
-    preset = StreamPreset("efficientnet-lite0")
-    config = FinetuneConfig(lr=1e-3, head_lr=5e-3)
-    model = recogniser("rgb", preset, 3, config, Initial())
+    config, plain = FinetuneConfig(lr=1e-3, head_lr=5e-3), FinetuneConfig()
+    model = recogniser("rgb", StreamPreset("efficientnet-lite0"), 3, config, Initial())
     factors = {id(p): group[FACTOR] for group in make_optimiser(model, config).param_groups for p in group["params"]}
-    head = {"cls_head.fc_cls.weight", "cls_head.fc_cls.bias"}
-    assert {name: factors.pop(id(p)) for name, p in model.named_parameters()} == {
-        name: 5 if name in head else 1 for name, _ in model.named_parameters()
-    }
-    assert not factors
-    plain = make_optimiser(recogniser("rgb", preset, 3, FinetuneConfig(), Initial()), FinetuneConfig())
-    assert len(plain.param_groups) == 1
+    expected = {id(p): 5 if name.startswith("cls_head.") else 1 for name, p in model.named_parameters()}
+    assert factors == expected and len(make_optimiser(model, plain).param_groups) == 1

@@ -15,6 +15,7 @@ from lstr.errors import ConfigError, LstrError
 from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
+from lstr.files.content import read_jsonl
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training import network_run, ranks
@@ -44,7 +45,7 @@ def torchrun(*words, settings=()) -> subprocess.CompletedProcess:
 def compare_runs(run: Path, expected: Path, **tolerances: float) -> list[dict]:
     """Check that two runs have the same files, and logs within the tolerances; return the log of the first."""
     assert {path.name for path in run.iterdir()} == {path.name for path in expected.iterdir()}
-    logs = [[json.loads(line) for line in (p / "metrics.jsonl").read_text().splitlines()] for p in (run, expected)]
+    logs = [read_jsonl(folder / "metrics.jsonl") for folder in (run, expected)]
     for ours, theirs in zip(*logs, strict=True):
         for name, tolerance in tolerances.items():
             assert ours[name] == pytest.approx(theirs[name], abs=tolerance), name

@@ -18,6 +18,7 @@ import torch
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import CheckpointError, LstrError, OutputError
+from lstr.files.content import read_jsonl
 from lstr.kinds import make_model
 from lstr.pipelines.evaluation.scoring import score_split
 from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray, read_split
@@ -32,11 +33,6 @@ from tests.support.feature_set import TINY_SETTINGS
 
 MEASURED = ("rate", "waiting", "memory_mb")
 EACH_STEP = {"train.batch_size": "2", "train.log_every": "1", "train.save_seconds": "0"}
-
-
-@pytest.fixture
-def split(feature_set):
-    return read_split(feature_set.features, feature_set.labels, "training")
 
 
 @pytest.fixture
@@ -58,7 +54,7 @@ def train_tiny(split, changes, run, validation=None, resume=False):
 
 
 def read_log(run: Path, excluded=()) -> list[dict]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = read_jsonl(run / "metrics.jsonl")
     return [{name: value for name, value in line.items() if name not in excluded} for line in lines]
 
 
@@ -293,8 +289,7 @@ def test_git_revision(tmp_path):
 
 
 def test_a_non_finite_loss_names_the_videos_and_keeps_earlier_steps(split, tmp_path):
-    nan = np.full((64, sum(split.dims)), np.nan, np.float32)
-    features = TwoStreamArray(nan[:, : split.dims[0]], nan[:, split.dims[0] :])
+    features = TwoStreamArray(*(np.full((64, width), np.nan, np.float32) for width in split.dims))
     broken = LabelledVideo("broken", features, split.videos[0].targets)
     changes = {**EACH_STEP, "train.batch_size": "1", "train.standardise": "false"}
     with pytest.raises(LstrError, match="nan at step .* broken") as caught:
