@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TypeVar
 
 import av
@@ -119,8 +120,10 @@ def lstr(monkeypatch, capsys):
 @pytest.fixture(autouse=True)
 def isolated_home(monkeypatch, tmp_path_factory, base):
     """Give each test an empty home folder; converted networks are shared."""
-    home, shared = tmp_path_factory.mktemp("lstr home "), base / "runtimes"
+    homes, shared = tmp_path_factory.getbasetemp() / "homes", base / "runtimes"
+    homes.mkdir(exist_ok=True)
     shared.mkdir(exist_ok=True)
+    home = Path(mkdtemp(prefix="lstr home ", dir=homes))  # tmp_path_factory looks at all folders of earlier tests
     (home / "runtimes").symlink_to(shared)
     monkeypatch.setenv("LSTR_HOME", str(home))
     for name in ("LSTR_CHECKPOINT", "LSTR_DEBUG"):

@@ -9,9 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from io import StringIO
 from pathlib import Path
-from tokenize import COMMENT, generate_tokens
 
 import click
 import pytest
@@ -23,6 +21,8 @@ from tests.support.small_set import SmallSet
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("lstr", "extractors", "pipelines", "lstr_cli")
 SOURCES = {".py", ".c", ".cu", ".h", ".js", ".css", ".html"}
+# a string, which may contain #, or a comment; twenty times as fast as `tokenize`
+TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n])*'|#[^\n]*''', re.DOTALL)
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
@@ -57,11 +57,10 @@ def lines(paths: list[Path]) -> int:
     return sum(path.read_bytes().count(b"\n") for path in paths)
 
 
-def private_functions_used_once(modules: dict[Path, ast.Module]) -> float:
+def private_functions_used_once(modules: list[list[ast.AST]]) -> float:
     """Share of the functions named `_name` that their module mentions exactly once."""
     private = once = 0
-    for tree in modules.values():
-        nodes = [*ast.walk(tree)]
+    for nodes in modules:
         uses = Counter(
             n.id if isinstance(n, ast.Name) else n.attr for n in nodes if isinstance(n, ast.Name | ast.Attribute)
         )
@@ -73,15 +72,15 @@ def private_functions_used_once(modules: dict[Path, ast.Module]) -> float:
 
 def measured_sources() -> dict[str, float]:
     python = [path for path in files(*PRODUCT) if path.suffix == ".py"]
-    modules = {path: ast.parse(path.read_text()) for path in python}
-    nodes = [node for tree in modules.values() for node in ast.walk(tree)]
+    modules = [[*ast.walk(ast.parse(path.read_text()))] for path in python]
+    nodes = [node for module in modules for node in module]
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     records = [c for c in classes if any("dataclass" in ast.unparse(d) for d in c.decorator_list)]
     records += [c for c in classes if any("Struct" in ast.unparse(base) for base in c.bases)]
     settings = [c for c in classes if c.name.endswith(("Config", "Options"))]
-    tokens = (token for path in python for token in generate_tokens(StringIO(path.read_text()).readline))
-    comments = sum(t.type == COMMENT and not t.string.startswith(("# type:", "# noqa", "#!")) for t in tokens)
+    tokens = (token[0] for path in python for token in TOKEN.finditer(path.read_text()))
+    comments = sum(token.startswith("#") and not token.startswith(("# type:", "# noqa", "#!")) for token in tokens)
     return {
         "product lines": lines([path for path in files(*PRODUCT) if path.suffix in SOURCES]),
         "product files": len(python),

@@ -88,7 +88,13 @@ HARD = ("black to noise", "noise to white", "checks to saturated", "cut")
 
 
 @opencv5
-@pytest.mark.parametrize("name", [*MOTIONS, *SIZES, *VIDEOS, *HARD, "doubtful root"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(*MOTIONS, *SIZES, "seq01", "cut"),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("seq04", "fall-01", *HARD[:3], "doubtful root")),
+    ],
+)
 def test_flow_equals_opencvs(name):
     """With AVX to the bit; without it a multiply-add rounds twice, and one rounding in 2^29 differs."""
     before, after = pair_of(name)

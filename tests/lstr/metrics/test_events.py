@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import cohen_kappa_score
 
 from lstr.metrics.actions import VideoEvents, find, measure_events, overlaps, sentence, spans_of
 from lstr.metrics.event_errors import (
@@ -253,6 +252,8 @@ def test_kappa_equals_that_of_scikit_learn(drawn):
 
 
 def is_kappa_of(kappa, first, second) -> bool:
+    from sklearn.metrics import cohen_kappa_score  # takes a second, and each process of a test run collects all
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a division by 0, which is None here
         expected = cohen_kappa_score(list(first), list(second))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.stats import poisson
+from scipy.special import pdtr, pdtrc
 
 from lstr.labels.label_set import segments_of
 from lstr.metrics.actions import VideoEvents, measure_events
@@ -80,8 +80,8 @@ def test_an_interval_has_95_percent_of_the_values():
 def test_a_rate_has_the_interval_of_a_poisson_count(count, hours):
     low, high = rate_interval(count, hours)
     if count:
-        assert poisson.sf(count - 1, low * hours) == pytest.approx(0.025)
-        assert poisson.cdf(count, high * hours) == pytest.approx(0.025)
+        assert pdtrc(count - 1, low * hours) == pytest.approx(0.025)
+        assert pdtr(count, high * hours) == pytest.approx(0.025)
     else:
-        assert low == 0 and poisson.pmf(0, high * hours) == pytest.approx(0.05), "an upper bound"
+        assert low == 0 and pdtr(0, high * hours) == pytest.approx(0.05), "an upper bound"
     assert low <= count / hours < high and rate_interval(count, 0) is None

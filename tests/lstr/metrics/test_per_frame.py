@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score
 
 from lstr.errors import LstrError
 from lstr.kinds import KINDS
@@ -59,6 +58,8 @@ def test_absent_classes_are_in_no_mean_and_a_class_of_every_chunk_is_perfect():
 
 @pytest.mark.parametrize("steps", [3, 1000], ids=["ties", "no ties"])
 def test_a_ranking_equals_scikit_learn_on_every_resample(steps):
+    from sklearn.metrics import average_precision_score  # takes a second, and each process of a test run collects all
+
     rng = np.random.default_rng(steps)
     scores, on = rng.integers(0, steps, 300) / steps, rng.random(300) < 0.1
     assert average_precision(scores, on) == pytest.approx(average_precision_score(on, scores), abs=1e-12)
