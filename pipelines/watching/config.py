@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from lstr.errors import CheckpointError, ConfigError, ExtractorError, LstrError, MissingCameraError, ServingError
 from lstr.extractors.video.inputs import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
+from lstr.files.content import read_text
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.model import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
@@ -37,9 +38,10 @@ NAME = re.compile(r"\w[\w. -]{0,63}")
 PLACED = re.compile(r"(.*?)(?: - at `\$(.*)`)?", re.DOTALL)
 # A hostile file of a million keys gave 160 MB of errors.
 MAX_BYTES, MAX_ERRORS = 2**19, 50
-HOURS = re.compile(r"(\d{1,2}):([0-5]\d)\s*-\s*(\d{1,2}):([0-5]\d)")
+CLOCK = r"(([01]?\d|2[0-3]):[0-5]\d|24:00)"
+HOURS = re.compile(rf"{CLOCK}\s*-\s*{CLOCK}")
 ELSEWHERE = re.compile(r"(env|file):(?!//)(.+)")
-MIN_BYTES, MAX_SECONDS, DAY_MINUTES = 10**6, 366 * 86400, 24 * 60
+MIN_BYTES, MAX_SECONDS = 10**6, 366 * 86400
 RULE = ("on", "off", "min_length", "merge_gap", "highest", "backdate")
 
 Days = Annotated[float, Meta(gt=0, le=36500)]
@@ -85,19 +87,14 @@ class Hours(str):
 
     @classmethod
     def _parse(cls, value: Any, folder: Path) -> "Hours":
-        if not isinstance(value, str) or not HOURS.fullmatch(value) or max(cls(value).minutes()) > DAY_MINUTES:
+        if not isinstance(value, str) or not HOURS.fullmatch(value):
             raise ValueError(f"{value!r} is not a part of a day; write '22:00-07:00'.")
         return cls(value)
 
-    def minutes(self) -> tuple[int, int]:
-        """Return the minutes of the day at which it begins and ends."""
-        parts = HOURS.fullmatch(self)
-        assert parts
-        return int(parts[1]) * 60 + int(parts[2]), int(parts[3]) * 60 + int(parts[4])
-
     def contains(self, now: time) -> bool:
         """Return whether a time of the day is within it."""
-        (start, end), minute = self.minutes(), now.hour * 60 + now.minute
+        start, end = (int(hour) * 60 + int(minute) for hour, minute in re.findall(r"(\d+):(\d+)", self))
+        minute = now.hour * 60 + now.minute
         return start <= minute < end if start < end else minute >= start or minute < end
 
 
@@ -428,11 +425,7 @@ def _error_of(path: Path, errors: Sequence[str]) -> ConfigError:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
-            raise ConfigError(f"{path} is not a file.", "name a TOML file.")
-        if path.exists() and path.stat().st_size > MAX_BYTES:
-            raise ConfigError(f"{path} is larger than {MAX_BYTES:,} bytes.", "name a TOML file.")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path, most=MAX_BYTES))
     except FileNotFoundError as error:
         raise ConfigError(f"File not found: {path}.", f"write one: lstr watch --init {path}") from error
     except tomllib.TOMLDecodeError as error:
