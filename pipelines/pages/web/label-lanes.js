@@ -66,27 +66,23 @@ function paintLane(pen, { toX, height, ratio }, lane) {
     if (hollow || bar.key === chosen) pen.stroke(path);
   }
   for (const bar of seen) {
-    const [left, y, wide, tall] = boxOf(bar);
-    if (tall <= 13 * ratio || wide <= 24 * ratio) continue;
-    const text = [bar.label.subject, bar.label.comment && "…"].filter(Boolean).join(" ");
-    if (text) drawText(pen, text, left, y, wide, tall, ratio, hollow ? theme.ink : "#fff");
+    const [left, y, wide, tall] = boxOf(bar), text = [bar.label.subject, bar.label.comment && "…"].filter(Boolean).join(" ");
+    if (!text || tall <= 13 * ratio || wide <= 24 * ratio) continue;
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, y, wide - 3 * ratio, tall);
+    pen.clip();
+    pen.fillStyle = hollow ? theme.ink : "#fff";
+    pen.font = 11.5 * ratio + "px " + getComputedStyle(document.body).fontFamily;
+    pen.textBaseline = "middle";
+    pen.fillText(text, Math.max(left, 0) + 6 * ratio, y + tall / 2);
+    pen.restore();
   }
 }
 /* Narrow bars are drawn without round corners, which would not be visible. */
 function addBar(path, [left, y, wide, tall], ratio) {
   if (wide > 8 * ratio) path.roundRect(left, y, wide, tall, 3 * ratio);
   else path.rect(left, y, wide, tall);
-}
-function drawText(pen, text, left, y, wide, tall, ratio, colour) {
-  pen.save();
-  pen.beginPath();
-  pen.rect(left, y, wide - 3 * ratio, tall);
-  pen.clip();
-  pen.fillStyle = colour;
-  pen.font = 11.5 * ratio + "px " + getComputedStyle(document.body).fontFamily;
-  pen.textBaseline = "middle";
-  pen.fillText(text, Math.max(left, 0) + 6 * ratio, y + tall / 2);
-  pen.restore();
 }
 /* Which label is under the pointer, and whether at one of its edges; the one that is chosen comes first. */
 function barAt(x, y, reach = 6) {

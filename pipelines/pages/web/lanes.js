@@ -207,8 +207,25 @@ function drawLane(canvas, content, [from, to]) {
   const truthY = height - truthHeight - space, barY = truthY - barHeight - (found ? Math.round(ratio * (small ? 1 : 2)) : 0);
   const base = barY - space, top = Math.round((small ? 3 : 5) * ratio);
   if (curve) drawCurve(pen, curve, [from, to], { width, base, top, ratio, small });
-  if (!small) for (const { score, alpha } of rules) drawRule(pen, base - score * (base - top), width, ratio, alpha);
-  drawExpected(pen, expected.filter(({ time, start }) => start >= from && time <= to), toX, barY + barHeight / 2, ratio);
+  pen.save();
+  pen.fillStyle = theme.truth;
+  for (const { score, alpha } of small ? [] : rules) {
+    pen.globalAlpha = alpha;
+    const y = Math.round(base - score * (base - top)) + (1 - ratio) / 2;
+    for (let x = 0; x < width; x += 6 * ratio) pen.fillRect(x, y, 2 * ratio, ratio);
+  }
+  pen.restore();
+  /* from the moment of the decision to the moment at which the action was expected to begin */
+  const middle = barY + barHeight / 2;
+  pen.lineWidth = ratio;
+  pen.beginPath();
+  for (const { time, start } of expected.filter((one) => one.start >= from && one.time <= to)) {
+    pen.moveTo(toX(time), middle);
+    pen.lineTo(toX(start), middle);
+    pen.moveTo(toX(time) + 2 * ratio, middle);
+    pen.arc(toX(time), middle, 2 * ratio, 0, 2 * Math.PI);
+  }
+  pen.stroke();
   drawFalse(pen, isFalse, toX, barY, barHeight, ratio);
   for (const [spans, alpha] of [[announced ? solid : [], 0.38], [faint, 0.3], [announced ?? solid, 1]]) {
     pen.globalAlpha = alpha;
@@ -259,25 +276,6 @@ function drawCurve(pen, { codes, first, count, begin, step, fullScale, missing }
   pen.lineWidth = (small ? 1 : 1.4) * ratio;
   pen.lineJoin = "round";
   pen.stroke(line);
-}
-function drawRule(pen, y, width, ratio, alpha) {
-  pen.save();
-  pen.fillStyle = theme.truth;
-  pen.globalAlpha = alpha;
-  for (let x = 0; x < width; x += 6 * ratio) pen.fillRect(x, Math.round(y) + (1 - ratio) / 2, 2 * ratio, ratio);
-  pen.restore();
-}
-/* From the moment of the decision to the moment at which the action was expected to begin. */
-function drawExpected(pen, expected, toX, y, ratio) {
-  pen.lineWidth = ratio;
-  pen.beginPath();
-  for (const { time, start } of expected) {
-    pen.moveTo(toX(time), y);
-    pen.lineTo(toX(start), y);
-    pen.moveTo(toX(time) + 2 * ratio, y);
-    pen.arc(toX(time), y, 2 * ratio, 0, 2 * Math.PI);
-  }
-  pen.stroke();
 }
 /* A strip of all of a video: detections {label, start, end, isFalse}, and below them labels where there are any. */
 function drawStrip(pen, toX, height, ratio, detections, found, missed) {

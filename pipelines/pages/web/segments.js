@@ -94,22 +94,20 @@ class Rows extends Component {
       </div></div>`;
   }
 }
-function Verdict() {
-  const { labelled, found, falseAlarms, delay } = verdict;
-  return html`<p id="verdict" role="status" hidden=${!truth || !(labelled || falseAlarms)}><b>${numberText(found) + " of " + countText(labelled, "label")}</b> found
-    ${delay !== null && html`, announced <b>${signed(delay)}</b> from their start (median)`} · <b>${countText(falseAlarms, "false alarm")}</b></p>`;
-}
 const COLUMNS = [["label", "Action"], ["start", "Start"], ["end", "End"], ["span", "Length"], ["announced", "Announced"], ["late", "From label"], ["mean", "Score"]];
 function sortBy(key) {
   Object.assign(sorting, { key, descending: sorting.key === key && !sorting.descending });
   refresh();
 }
 function Segments() {
+  const { labelled, found, falseAlarms, delay } = verdict;
   const passing = segments.filter(passes).length, all = countText(segments.length, "segment"), looks = ["card", !segments.some(({ announced }) => announced !== undefined) && "unannounced", !truth && "unlabelled"];
   const saveCsv = () => download(lastPart(report.id) + ".csv", toCsv([{ id: report.id, duration: timeline.duration || duration, segments: segments.filter(passes) }]));
   return html`<section class=${looks.filter(Boolean).join(" ")} id="list" aria-label="Segments">
     <div class="heading">
-      <h2 id="count">${passing === segments.length ? all : numberText(passing) + " of " + all}</h2><${Verdict} /><p class="unseen" id="error" role="status">${spokenError}</p>
+      <h2 id="count">${passing === segments.length ? all : numberText(passing) + " of " + all}</h2>
+      <p id="verdict" role="status" hidden=${!truth || !(labelled || falseAlarms)}><b>${numberText(found) + " of " + countText(labelled, "label")}</b> found
+        ${delay !== null && html`, announced <b>${signed(delay)}</b> from their start (median)`} · <b>${countText(falseAlarms, "false alarm")}</b></p><p class="unseen" id="error" role="status">${spokenError}</p>
       <div class="buttons" id="errors" role="group" aria-label="Errors" hidden=${!truth}>
         <select id="which" aria-label="Which are listed" value=${which} onChange=${({ target }) => { which = target.value; refresh(); }}>${options([["", "All"], ["errors", "Errors"], ["missed", "Missed"], ["false", "False alarms"]])}</select>
         <${ErrorButtons} disabled=${!errorsShown().length} act=${seekError} />

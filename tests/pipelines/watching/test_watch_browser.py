@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from time import monotonic
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -106,6 +107,7 @@ def test_sources_events_and_a_restart(open_page, start, tmp_path):
 
 def check_events(page, service: Service, folder: Path) -> None:
     """An event with a verdict and a clip; a clip that no browser plays; and a deleted clip."""
+    service.clips.opened, service.clips.opened_wall = monotonic(), now()
     camera = test_clips.Camera(service.clips, test_clips.write_film(folder / "film.ts"), "hall").send(0, 9.5)
     event = camera.event(5.2, 6.0)
     service.recorder.add(event, "new")
