@@ -66,7 +66,11 @@ class Kinds(Mapping[str, "Kind"]):
         return find_added(GROUP, OURS)
 
     def __getitem__(self, name: str) -> Kind:
-        """Return the kind. Raises KeyError for an unknown one, ConfigError for an invalid one of another package."""
+        """Return the kind. Raises ConfigError that lists all known ones, or for an invalid one of another package."""
+        if not isinstance(name, str) or name not in self:
+            raise ConfigError(
+                f"Unknown kind of model: {name!r}.", f"choose one of: {', '.join(self)}, or install its package."
+            )
         if place := OURS.get(name) or TOGETHER.get(name):
             return EntryPoint(name, place, GROUP).load()
         return load_added(
@@ -88,15 +92,6 @@ class Kinds(Mapping[str, "Kind"]):
 
 
 KINDS = Kinds()
-
-
-def kind_named(name: Any) -> Kind:
-    """Return the kind of a name. Raises ConfigError that lists all known ones."""
-    if not isinstance(name, str) or name not in KINDS:
-        raise ConfigError(
-            f"Unknown kind of model: {name!r}.", f"choose one of: {', '.join(KINDS)}, or install its package."
-        )
-    return KINDS[name]
 
 
 @cache
@@ -130,20 +125,20 @@ def make_model(config: WindowConfig, n_classes: int) -> Model:
 
 def configure(kind: str = "lstr", **settings: Any) -> WindowConfig:
     """Return the configuration of a kind, its other settings by default. Raises ConfigError."""
-    return build(kind_named(kind).config, {**_without_foreign(settings, kind), "kind": kind}, strict=True)
+    return build(KINDS[kind].config, {**_without_foreign(settings, kind), "kind": kind}, strict=True)
 
 
 def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
     """See `lstr.settings.override`, where the kind may be changed too: the new one takes the settings that it has."""
     kind = changes.get("kind", config.kind)
-    target = kind_named(kind).config
+    target = KINDS[kind].config
     own = _without_foreign(changes, kind)
     if target is type(config):
         return override(config, own)
     known, plain = defaults(target), defaults(type(config))
-    before = {name: value for name, value in config.to_dict().items() if name in known or value != plain[name]}
-    kept = _without_foreign({name: value for name, value in before.items() if name not in changes}, kind)
-    return build(target, {**kept, **own})
+    before = {name: value for name, value in config.to_dict().items() if name not in changes}
+    kept = {name: value for name, value in before.items() if name in known or value != plain[name]}
+    return build(target, {**_without_foreign(kept, kind), **own})
 
 
 def from_json(text: Any) -> WindowConfig:
@@ -152,8 +147,7 @@ def from_json(text: Any) -> WindowConfig:
         values = msgspec.convert(json.loads(text), dict[str, Any])
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"The configuration is not a JSON object ({error}).", "save the checkpoint again.") from error
-    config = kind_named(values.get("kind", "lstr")).config
-    return build(config, values, strict=True)
+    return build(KINDS[values.get("kind", "lstr")].config, values, strict=True)
 
 
 def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -192,7 +186,7 @@ def read_published(
     if not named and len(fitting) > 1 and FIRST not in fitting:
         raise CheckpointError(f"{path} fits several kinds: {', '.join(fitting)}.", f"add --set model.kind={fitting[0]}")
     kind = named or (fitting[0] if len(fitting) == 1 else FIRST)
-    published, others = kind_named(kind).published or known[FIRST], [] if named else fitting
+    published, others = KINDS[kind].published or known[FIRST], [] if named else fitting
     try:
         renamed = published.renamed(tensors)
         found = published.shapes(renamed)

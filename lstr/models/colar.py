@@ -248,11 +248,10 @@ class PublishedColar(Published):
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
         """See `Published.tables`: the tables of the two branches, and the `exemplars` that a user added."""
-        parts = {name: content[name] for name in BRANCHES if isinstance(content.get(name), dict)}
-        if len(parts) < len(BRANCHES):
+        if not all(isinstance(content.get(part), dict) for part in BRANCHES):
             return None
-        found = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
-        return {**found, **({"exemplars": content["exemplars"]} if "exemplars" in content else {})}
+        found = {f"{part}.{name}": tensor for part in BRANCHES for name, tensor in content[part].items()}
+        return found | {name: content[name] for name in ("exemplars",) if name in content}
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
         """See `Published.renamed`.

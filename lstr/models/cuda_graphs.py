@@ -31,19 +31,14 @@ class Together:
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], device: torch.device):
-        starts, size = {}, 0
-        for name, tensor in tensors.items():
-            starts[name] = size
-            size += -(-tensor.nbytes // ALIGNED) * ALIGNED
+        sizes = [-(-tensor.nbytes // ALIGNED) * ALIGNED for tensor in tensors.values()]
         # without pinned memory a copy to a GPU waits for it
-        self._here = torch.zeros(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        self._there = torch.zeros(size, dtype=torch.uint8, device=device)
-
-        def views(memory: Tensor) -> dict[str, Tensor]:
-            pieces = {name: memory[start : start + tensors[name].nbytes] for name, start in starts.items()}
-            return {name: piece.view(tensors[name].dtype).view(tensors[name].shape) for name, piece in pieces.items()}
-
-        self._sources, self.tensors = views(self._here), views(self._there)
+        self._here = torch.zeros(sum(sizes), dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._there = torch.zeros(sum(sizes), dtype=torch.uint8, device=device)
+        self._sources, self.tensors = Tensors(), Tensors()
+        for views, memory in ((self._sources, self._here), (self.tensors, self._there)):
+            for (name, tensor), piece in zip(tensors.items(), memory.split(sizes), strict=True):
+                views[name] = piece[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
 
     def fill(self, values: Mapping[str, Tensor]) -> None:
         """Let `tensors` have these values, which are on the CPU."""

@@ -158,12 +158,11 @@ class LSTR(Model):
             long = self.feature_head_long(windows.long)  # (B, n_long, d_model)
             history = None
             if self.config.gru:  # its state after the chunks that exist, zeros after none
-                start = long.new_zeros(len(long), 1, self.config.d_model)
-                states, count = start, windows.older_count
+                states = long.new_zeros(len(long), 1, self.config.d_model)
                 if windows.older.shape[1]:
                     after, _ = self.gru(self.feature_head_long(windows.older))  # (B, K, d_model)
-                    states = torch.cat([start, after], dim=1)  # (B, 1 + K, d_model)
-                history = states[torch.arange(len(states), device=states.device), count]
+                    states = torch.cat([states, after], dim=1)  # (B, 1 + K, d_model)
+                history = states[torch.arange(len(states), device=states.device), windows.older_count]
             memory, memory_mask = self.encode(long, windows.long_mask, windows.distances, history)
         work = self.feature_head_work(windows.work)  # (B, W, d_model)
         return self.classifier(self.decode(work, windows.work_mask, memory, memory_mask))

@@ -121,7 +121,6 @@ class MiniROAD(Recurrent):
     """
 
     config: MiniROADConfig
-    feature_head_work: Head
 
     def __init__(self, config: MiniROADConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
