@@ -34,7 +34,7 @@ def test_networks_of_recipes_need_no_mmaction2():
         "from lstr.extractors.networks.network import NETWORKS\n"
         "for network in NETWORKS.values():\n"
         "    network.build(3)\n"
-        "build_twostream(PRESETS['live'], WeightSources(), 'cpu').open()\n"
+        "build_twostream(PRESETS['live'], WeightSources(), 'cpu').prepare()\n"
         "print([name for name in ('mmaction', 'mmengine', 'mmcv', 'timm') if name in sys.modules])"
     )
     assert run_process(sys.executable, "-c", code)[:2] == (0, "[]\n")
