@@ -246,16 +246,16 @@ def sentence(events: Entry) -> str:
     together, hours = events["together"], events["hours"]
     n_labels, n_false = together["labels"], together["false_alarms"]
     actions, alarms = ("action" if n_labels == 1 else "actions"), ("alarm" if n_false == 1 else "alarms")
-    parts = [f"caught {together['found']} of {n_labels} {actions}" if n_labels else "no action is labelled"]
+    parts = [f"found {together['found']} of {n_labels} {actions}" if n_labels else "no action is labelled"]
     edges = rate_interval(n_false, hours)
     if edges is None:
         parts.append("no false alarm")
     elif not n_false:
-        parts.append(f"no false alarm in {length_text(hours)} ({interval_text(edges)} an hour)")
+        parts.append(f"no false alarm in {length_text(hours)} ({interval_text(edges)} per hour)")
     elif hours >= 1:
-        parts.append(f"{rate_text(n_false / hours)} false alarms an hour ({interval_text(edges)})")
+        parts.append(f"{rate_text(n_false / hours)} false alarms per hour ({interval_text(edges)})")
     else:  # also the count, because one alarm in one minute is 60 per hour
-        rate = f"{n_false / hours:.0f} an hour; {interval_text(edges)}"
+        rate = f"{n_false / hours:.0f} per hour; {interval_text(edges)}"
         parts.append(f"{n_false} false {alarms} in {length_text(hours)} ({rate})")
     delay = together["delay"]["p50"]
     if delay is not None:

@@ -202,12 +202,12 @@ def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
     """Yield warnings about thresholds for a rate of false alarms, based on their results on the same videos."""
     hours, rate = events["hours"], events["together"]["false_alarms_per_hour"]
     if rate is not None and rate > false_alarms:
-        yield f"{rate:.3g} false alarms an hour remain on these videos; the aim was {false_alarms:g}."
+        yield f"{rate:.3g} false alarms per hour remain on these videos; the aim was {false_alarms:g}."
     edges, none_in_an_hour = rate_interval(round((rate or 0) * hours), hours), rate_interval(0, 1)
     if edges and none_in_an_hour and edges[1] > false_alarms:
         yield (
-            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} an hour: its count allows "
-            f"{interval_text(edges)} an hour. Choose on more video, also without actions: "
+            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} per hour: its count allows "
+            f"{interval_text(edges)} per hour. Choose on more video, also without actions: "
             f"{none_in_an_hour[1] / false_alarms:.2g} hours without a false alarm would be enough."
         )
     for label, one in events["per_class"].items():

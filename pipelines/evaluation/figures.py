@@ -111,7 +111,7 @@ def draw_operating_curves(document: dict) -> Figure:
             axes.plot(edges, [dot[1]] * 2, color=colour, lw=0.8, clip_on=False)
         end = max(end, alarms[-1], dot[0], *(edges or ()))
     axes.set_xscale("symlog", linthresh=1, linscale=0.5)  # shows both 0 and hundreds
-    axes.set(xlim=(-0.05, end * 1.1), ylim=(0, 1.02), xlabel="false alarms an hour", ylabel="recall")
+    axes.set(xlim=(-0.05, end * 1.1), ylim=(0, 1.02), xlabel="false alarms per hour", ylabel="recall")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid(lw=0.6)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)

@@ -154,7 +154,7 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
     events, prior = document["events"], document.get("time_prior")
     together, delay = events["together"], events["together"]["delay"]
     late = "" if delay["p95"] is None else f"; one in twenty later than {figure_text(delay['p95'], 1)} s"
-    alarms = f"in {length_text(events['hours'])}; an hour {rate_text(together)}"
+    alarms = f"in {length_text(events['hours'])}; per hour {rate_text(together)}"
     guess = f"a guess by time alone has {figure_text(prior['mAP'], 2)}" if prior else ""
     needed = [
         ("Actions found", f"{together['found']} of {together['labels']}", f"{together['missed']} missed"),

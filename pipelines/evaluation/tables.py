@@ -143,8 +143,8 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
             ],
         ),
         table(
-            "IoU of at least 0.3 with the label, and false alarms an hour",
-            ("precision", "recall", "F1", "false an hour"),
+            "IoU of at least 0.3 with the label, and false alarms per hour",
+            ("precision", "recall", "F1", "false per hour"),
             lambda one: [*(with_interval(one["iou"]["0.3"][key], one, key) for key in FIGURES), rate_text(one)],
         ),
         table(

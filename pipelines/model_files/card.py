@@ -117,7 +117,7 @@ def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
         rate = f": {_rate(n_false, hours)}" if intervals.rate_interval(n_false, hours) else ""
         sentences.append(
             f"Of {together['labels']} labelled actions {together['found']} were found, with {n_false} false alarms in "
-            f"{length_text(hours)} of video{rate} an hour."
+            f"{length_text(hours)} of video{rate} per hour."
         )
         if (f1 := together["iou"]["0.3"]["f1"]) is not None:
             sentences.append(f"F1 is {f1:.2f}{_interval((together.get('interval') or {}).get('f1'), 2)}.")
@@ -133,7 +133,7 @@ def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
         rate = _rate(counts["false_alarms"], events["hours"]) if counts and events.get("hours") else ""
         average = _number((scored.get(label) or {}).get("AP"))
         rows.append((escaped(label), average, caught, accuracy, str(counts.get("false_alarms", "")), rate))
-    heads = ("class", "AP", "found", "F1", "false alarms", "an hour")
+    heads = ("class", "AP", "found", "F1", "false alarms", "per hour")
     width = len(heads) if found else 2
     variants, taken = [], document.get("taken")
     for one in sorted(document.get("tried") or (), key=lambda one: -one["mAP"]):
