@@ -1,10 +1,8 @@
 """Jobs in Python programs: threads, closed generators, forks, and pickles."""
 
-import os
+import multiprocessing
 import pickle
-import signal
 import threading
-import time
 
 import pytest
 
@@ -26,38 +24,32 @@ def detect_segments(path, options) -> list:
     return [timeline["segments"] for timeline in timelines.values()]
 
 
-def run_in_fork(call) -> int:
-    """Return 0 if the call returns True in a fork, which must end in a minute."""
-    child = os.fork()
-    if not child:
-        code = 7
-        try:
-            code = 0 if call() else 8
-        finally:
-            os._exit(code)
-    deadline = time.monotonic() + 60
-    while not (result := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
-        time.sleep(0.05)
-    if not result[0]:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        pytest.fail("the fork does not end")
-    return os.waitstatus_to_exitcode(result[1])
+def run_in_fork(check) -> None:
+    """Call `check` in a fork; fail if it raises an error or does not end."""
+    child = multiprocessing.get_context("fork").Process(target=check)
+    child.start()
+    child.join(120)
+    child.kill()
+    child.join()
+    assert child.exitcode == 0
 
 
 @pytest.mark.long
 def test_a_fork_detects_on_features_and_refuses_to_compute_them(small_set, options):
     """A fork lacks the threads that an earlier detection started, and would wait for them."""
     expected, video = detect_segments(small_set.features, options), small_set.videos / "scene_00.mp4"
-    assert run_in_fork(lambda: detect_segments(small_set.features, options) == expected) == 0
-    detect_segments(video, options)
 
-    def refused() -> bool:
+    def detect_on_features() -> None:
+        assert detect_segments(small_set.features, options) == expected
+
+    def detect_on_video() -> None:
         with pytest.raises(ExtractorError) as caught:
             detect_segments(video, options)
-        return "spawn" in caught.value.hint
+        assert "spawn" in caught.value.hint
 
-    assert run_in_fork(refused) == 0
+    run_in_fork(detect_on_features)
+    detect_segments(video, options)
+    run_in_fork(detect_on_video)
 
 
 @pytest.mark.long
