@@ -35,8 +35,7 @@ from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics.per_frame import per_frame, published_per_stage
 from lstr.pipelines.features.dataset import LabelledVideo, Split, read_dataset
 from lstr.pipelines.provenance import about_machine
-from lstr.pipelines.training.config import resolve
-from lstr.pipelines.training.loop import rates
+from lstr.pipelines.training.config import rates, resolve
 from lstr.pipelines.training.model_run import Learner
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather

@@ -148,7 +148,7 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
         raise click.UsageError("Specify a video, a folder, a pattern or a --list.")
     from lstr.pipelines.training.finetune import Filling, FinetuneOptions
     from lstr.pipelines.training.finetune import finetune as job
-    from lstr.pipelines.training.run_folder import Step
+    from lstr.pipelines.training.run import Step
 
     changes, lists = settings.take_recipe(), read_lists(lists)
     others |= {"networks": changes["networks"], "algorithm": changes["algorithm"], "stream": stream or "both"}

@@ -58,7 +58,7 @@ from lstr.pipelines.model_files.packing import checkpoint_of, write_average, wri
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training.finetune import Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.training.network_run import NetworkFiles
-from lstr.pipelines.training.run_folder import CONFIG, Step
+from lstr.pipelines.training.run import CONFIG, Step
 from lstr.pipelines.training.train import TrainOptions, train
 from lstr.pipelines.training.training_videos import recordings_of
 

@@ -40,11 +40,11 @@ from lstr.pipelines.learning.plan import (
 )
 from lstr.pipelines.progress import Notice
 from lstr.pipelines.training.config import TrainConfig, check_teacher, preset_for, resolve
-from lstr.pipelines.training.loop import keep_freed_memory
 from lstr.pipelines.training.model_run import Learner
 from lstr.pipelines.training.network_config import FinetuneConfig, trainable_network
 from lstr.pipelines.training.networks import best_at_once, threads_of
 from lstr.pipelines.training.recogniser import Initial, NetworksToTrain, make_optimiser, recogniser
+from lstr.pipelines.training.run import keep_freed_memory
 from lstr.pipelines.training.training_videos import check_room, chunks_of
 from lstr.pipelines.training.window_samples import count_steps, draw_windows
 

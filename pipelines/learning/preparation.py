@@ -30,7 +30,7 @@ from lstr.pipelines.progress import Failed, LabelFindings, Notice
 from lstr.pipelines.training.finetune import report_skipped
 from lstr.pipelines.training.network_config import defaults, trainable, trainable_network
 from lstr.pipelines.training.recogniser import NetworksToTrain, initial_weights, settle
-from lstr.pipelines.training.run_folder import CONFIG
+from lstr.pipelines.training.run import CONFIG
 from lstr.pipelines.training.training_videos import check_labels
 
 IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")

@@ -26,7 +26,7 @@ from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.recogniser import RANDOM, settle
-from lstr.pipelines.training.run_folder import CONFIG, LOG, NETWORK_STATES, RunFolder, Step
+from lstr.pipelines.training.run import CONFIG, LOG, NETWORK_STATES, RunFolder, Step
 from lstr.pipelines.training.training_videos import (
     Filling,
     Pair,

@@ -28,9 +28,8 @@ from lstr.pipelines.model_files.networks import ARRAYS, run_record
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
-from lstr.pipelines.training.config import TrainConfig, changes_from, check_teacher
-from lstr.pipelines.training.loop import Run, rates
-from lstr.pipelines.training.run_folder import RunFolder, Step
+from lstr.pipelines.training.config import TrainConfig, changes_from, check_teacher, rates
+from lstr.pipelines.training.run import Run, RunFolder, Step
 from lstr.pipelines.training.window_samples import (
     MAX_MEMORY_SHARE,
     MAX_READERS,

@@ -25,7 +25,7 @@ from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.network_config import trainable_network
 from lstr.pipelines.training.network_run import NetworkFiles, Training, train_network
-from lstr.pipelines.training.run_folder import NETWORK_STATES, RunFolder, Step
+from lstr.pipelines.training.run import NETWORK_STATES, RunFolder, Step
 
 MAX_AT_ONCE = 4  # networks; each takes about a gigabyte of memory
 # Images that each learns from at least; for fewer, the start of a process costs more than it saves.

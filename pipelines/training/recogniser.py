@@ -25,8 +25,8 @@ from lstr.extractors.networks.weights_file import Origin, network_file, read_car
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
 from lstr.extractors.streams import STREAMS, model_stream
-from lstr.pipelines.training.loop import FACTOR
 from lstr.pipelines.training.network_config import FinetuneConfig, resolve, trainable
+from lstr.pipelines.training.run import FACTOR
 
 RANDOM = "random"
 MOMENTUM = 0.9  # published TSN

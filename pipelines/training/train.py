@@ -36,7 +36,7 @@ from lstr.pipelines.training.config import (
     resolve,
 )
 from lstr.pipelines.training.model_run import ModelRun, Task
-from lstr.pipelines.training.run_folder import RunFolder, Step, open_events
+from lstr.pipelines.training.run import RunFolder, Step, open_events
 from lstr.pipelines.training.window_samples import feature_statistics
 from lstr.settings import check_fields
 

@@ -24,7 +24,7 @@ import torch
 from lstr.checkpoint import load
 from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.pipelines.features.folder import open_features, verify
-from lstr.pipelines.training.run_folder import CONFIG
+from lstr.pipelines.training.run import CONFIG
 from tests.support.errors import assert_error
 from tests.support.processes import run_process
 from tests.support.waiting import wait_until

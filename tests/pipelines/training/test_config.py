@@ -13,12 +13,13 @@ from lstr.pipelines.training.config import (
     SMALL_SIZES,
     TrainConfig,
     changes_from,
+    learning_rate,
     preset_for,
     preset_named,
     presets,
+    rates,
     resolve,
 )
-from lstr.pipelines.training.loop import learning_rate, rates
 from lstr.pipelines.training.model_run import make_adam
 
 SIZES = {*SMALL_SIZES, "dropout", "groups", "rgb_dim", "flow_dim"}

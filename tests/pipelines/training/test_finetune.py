@@ -19,7 +19,7 @@ from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.network_run import TimeLimit
 from lstr.pipelines.training.networks import MIN_IMAGES, best_at_once, threads_of, train_networks
 from lstr.pipelines.training.recogniser import Initial, initial_weights, recogniser
-from lstr.pipelines.training.run_folder import RunFolder, Step
+from lstr.pipelines.training.run import RunFolder, Step
 from lstr.pipelines.training.training_videos import check_blind
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted, planted_training

@@ -26,7 +26,7 @@ from lstr.pipelines.progress import Finished, Notice, result_of
 from lstr.pipelines.provenance import git_revision
 from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.model_run import ModelRun
-from lstr.pipelines.training.run_folder import Step
+from lstr.pipelines.training.run import Step
 from lstr.pipelines.training.train import Task, Trained, TrainOptions, planned_settings, train, train_model
 from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS
