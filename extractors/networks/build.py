@@ -122,7 +122,7 @@ def build_network(
     entry = part.entry
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)  # for layers that `randomise` leaves as they were built
-        whole = backbone = backbone_of(stream, part, entry)
+        backbone = backbone_of(stream, part, entry)
     if path:
         inflated = load_weights(backbone, path, entry, inflate=entry.inflates)
         card = read_card(path)
@@ -142,7 +142,7 @@ def build_network(
             backbone.load_state_dict({**state, **stored})
         part = replace(part, weights="random", seed=SEED, calibrated_on=calibrated_on, stem=None)
     # the hash uses the tensor names of weights files
-    return backbone, replace(part, sha256=fingerprint(whole.backbone if isinstance(whole, Change) else backbone))
+    return backbone, replace(part, sha256=fingerprint(backbone.backbone if isinstance(backbone, Change) else backbone))
 
 
 def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflate: bool = False) -> bool:

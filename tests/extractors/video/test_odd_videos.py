@@ -55,11 +55,11 @@ def outcome(path: Path, allow_damaged: bool = False) -> dict:
 
 @pytest.mark.long
 def test_odd_videos_give_their_frames_or_an_error(shared):
-    """Except six minutes of 1080p, which only the slow test decodes."""
+    """Files that are not in the table are errors. Only the slow test decodes LONG, six minutes of 1080p."""
     recorded, videos = json.loads(TABLE.read_text()), odd_videos(shared)
-    assert videos.keys() == recorded.keys()
+    assert recorded.keys() <= videos.keys()
     outcomes = {name: outcome(path) for name, path in videos.items() if path.name != LONG}
-    assert outcomes == {name: recorded[name] for name in outcomes}
+    assert outcomes == {name: recorded.get(name, {"outcome": "error"}) for name in outcomes}
 
 
 def difference_from_ffmpeg(path: Path) -> str:
