@@ -10,6 +10,7 @@ import pytest
 
 from lstr_cli.interruption import leave_terminals
 from tests.support.processes import restore_signals
+from tests.support.waiting import TIMEOUT_S
 
 COMMAND = """
 import ctypes, os, sys, threading, time
@@ -35,7 +36,7 @@ def run(body: str, *signals: signal.Signals, prepare=restore_signals) -> tuple[i
         for number in signals:
             process.stdout.readline()
             process.send_signal(number)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=TIMEOUT_S)
     return process.returncode, out, err.strip()
 
 
@@ -59,7 +60,7 @@ def test_a_second_signal_ends_the_clean_up_unless_it_comes_at_once(seconds, clea
 HANGING = {
     "a call that never returns, such as a hanging decoder": (
         "interruption.RESPONSE_TIMEOUT_S = 0.1\n"
-        "threading.Timer(2, print, ('up',), {'flush': True}).start()\n"
+        "threading.Timer(0.5, print, ('up',), {'flush': True}).start()\n"
         "lock = ctypes.create_string_buffer(64)\n"
         "for _ in range(2):\n"
         "    ctypes.CDLL(None).pthread_mutex_lock(lock)"

@@ -22,7 +22,7 @@ from tests.support.processes import LSTR, restore_signals, run_process
 from tests.support.requests import Visitor
 from tests.support.served import TS_HEAD, served
 from tests.support.videos import remux, write_video
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 
 @pytest.mark.long
@@ -41,7 +41,7 @@ def test_label_saves_changes_and_ends_on_a_signal(tmp_path, number):
         change = {"kind": "about", "video": "a", "key": "", "before": None, "after": {"complete": True}}
         assert visitor.ask("/change", {"id": "12345678", "changes": [change]}).status == 200
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0 and "Traceback" not in err
     assert f"next: lstr learn {videos} {tmp_path / 'l.json'}" in err
     assert json.loads((tmp_path / "l.json").read_text())["database"]["a"]["complete"] is True
@@ -161,9 +161,9 @@ def test_watch_stores_events_and_ends_on_ctrl_c(model, small_set, tmp_path):
             log_closed.set()
             history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
             try:
-                wait_until(lambda: process.poll() is not None or len({e.action for e in history.events()}) > 1, 120)
+                wait_until(lambda: process.poll() is not None or len({e.action for e in history.events()}) > 1)
                 process.send_signal(signal.SIGINT)
-                wait_until(lambda: process.poll() is not None, 60)
+                wait_until(lambda: process.poll() is not None)
             finally:
                 process.kill()
     assert process.returncode == 0

@@ -11,6 +11,7 @@ import numpy as np
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.page import write_report
 from tests.support.pages import make_timeline
+from tests.support.waiting import TIMEOUT_S
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
@@ -21,7 +22,6 @@ CLASSES = ["Background", "<script>alert(1)</script>", "kick", "hug"]
 HOSTILE = CLASSES[1]
 SECONDS = 10
 UNAVAILABLE = ("ERR_", "status of 4")  # in console messages about a server that has ended or refuses requests
-TIMEOUT_S = 60.0
 GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
 
 

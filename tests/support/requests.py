@@ -6,6 +6,8 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.support.waiting import TIMEOUT_S
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -33,7 +35,7 @@ class Visitor:
         self, path: str, content: Any = None, method: str = "", cookie: str | None = None, **headers: str
     ) -> Answer:
         """Send a GET, or a POST of JSON content; underscores in names of headers become hyphens."""
-        connection = HTTPConnection(self.host, self.port, timeout=30)
+        connection = HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
         cookie = self.cookie if cookie is None else cookie
         sent = {"cookie": cookie} if cookie else {}
         if content is not None:

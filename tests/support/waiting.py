@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from time import monotonic, sleep
 
+TIMEOUT_S = 400.0  # ends a hanging test, also on a busy machine
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until `condition()` is true; fail after `seconds`."""
-    deadline = monotonic() + seconds
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until `condition()` is true; fail after TIMEOUT_S."""
+    deadline = monotonic() + TIMEOUT_S
     while not condition():
-        assert monotonic() < deadline, f"not after {seconds:g} s"
+        assert monotonic() < deadline, f"not after {TIMEOUT_S:g} s"
         sleep(0.02)

@@ -27,11 +27,10 @@ from lstr.pipelines.features.folder import open_features, verify
 from lstr.pipelines.training.run import CONFIG
 from tests.support.errors import assert_error
 from tests.support.processes import run_process
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
 EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGHUP: 129}
-STOP_TIMEOUT_S = 60.0  # ends a hanging test
 IMPORTED = ["lstr_cli.extract", "lstr.pipelines.features.extract", "lstr.pipelines.learning.learn", "rich.progress"]
 DIS = ("--set", "recipe.flow_algorithm=dis")
 Results = Callable[[Path], dict[str, bytes]]
@@ -136,8 +135,8 @@ class Runs:
             assert process.exitcode == 0, self.log.read_text()
             return False
         os.kill(process.pid, signal_number)
-        process.join(STOP_TIMEOUT_S)
-        wait_until(lambda: not session_commands(process.pid), STOP_TIMEOUT_S)
+        process.join(TIMEOUT_S)
+        wait_until(lambda: not session_commands(process.pid))
         if process.exitcode == 0:  # the signal came at the very end
             return False
         errors = self.log.read_text()

@@ -327,7 +327,7 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, number, co
     with subprocess.Popen([*map(str, command)], **pipes, preexec_fn=restore_signals) as process:
         process.stdin.write(streams[0])
         process.stdin.flush()
-        wait_until(lambda: sum(path.read_text().count('"chunk"') for path in tmp_path.glob("*.jsonl")) >= 3, 120)
+        wait_until(lambda: sum(path.read_text().count('"chunk"') for path in tmp_path.glob("*.jsonl")) >= 3)
         process.send_signal(number)
         err = process.communicate()[1].decode()
     assert process.returncode == code and "Traceback" not in err, err

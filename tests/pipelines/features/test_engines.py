@@ -46,7 +46,7 @@ from tests.support.extraction import assert_same_features
 from tests.support.injected import write_bad
 from tests.support.processes import restore_signals
 from tests.support.videos import write_video
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 
 @pytest.fixture
@@ -218,10 +218,10 @@ def test_videos_of_a_lost_node_are_extracted_on_another(lstr, two_nodes, bucket,
     command = ray_command(two_nodes.address, source, "-o", features, "--weights", f"flow={weights}")
     process = start(command)
     temporary = f"{SCRATCH_PREFIX}*/rgb_*/**/.*.npy.tmp-*"
-    wait_until(lambda: list(two_nodes.scratch.glob(temporary)) or process.poll() is not None, 400)
+    wait_until(lambda: list(two_nodes.scratch.glob(temporary)) or process.poll() is not None)
     (lost, *_) = two_nodes.scratch.glob(temporary)
     two_nodes.kill_second()
-    out, err = process.communicate(timeout=400)
+    out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 3 and out == "", err
     assert "1 node lost" in err and "5 done, 0 kept, 1 failed" in err, err
     assert err.count("failed: ") == 1 and f"{source}/deep/bad.mp4" in err
@@ -261,9 +261,9 @@ def test_a_folder_that_is_missing_on_a_node_ends_the_job(two_nodes, scenes, tmp_
 def test_a_signal_ends_the_tasks_on_the_nodes(two_nodes, scenes, tmp_path, number, code):
     folder = tmp_path / "features"
     process = start(ray_command(two_nodes.address, scenes, "-o", folder))
-    wait_until(lambda: list(folder.glob("records/*.json")) or process.poll() is not None, 400)
+    wait_until(lambda: list(folder.glob("records/*.json")) or process.poll() is not None)
     os.killpg(process.pid, number)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == code and err.count("error: ") == 1 and "Traceback" not in err, err
     wait_until(lambda: not list(folder.rglob(".*.tmp-*")))
     assert len(list(folder.glob("records/*.json"))) < 5

@@ -223,12 +223,12 @@ def begin(proposer, model):
     """Start a search; return its process."""
     before = proposer.process
     proposer.begin(model)
-    wait_until(lambda: proposer.process is not before, 300)
+    wait_until(lambda: proposer.process is not before)
     return proposer.process.process
 
 
 def wait(proposer):
-    wait_until(lambda: not proposer.status.is_running, 300)
+    wait_until(lambda: not proposer.status.is_running)
     return proposer.status
 
 
@@ -256,7 +256,7 @@ def test_a_killed_process_is_reported_and_closing_ends_a_search_at_once(proposer
     assert "SIGKILL" in wait(proposer).trouble
     process, began = begin(proposer, small_set.checkpoint), time.monotonic()
     proposer.__exit__()
-    assert process.poll() is not None and time.monotonic() - began < 20
+    assert process.poll() is not None and time.monotonic() - began < 60
     assert not proposer.status.is_running and proposer.status.trouble == ""
 
 

@@ -29,14 +29,13 @@ from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.support.exportable import write_exportable
 from tests.support.served import TS_HEAD, served
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 from tests.support.watching import count_pending, recent_event
 
 pytestmark = pytest.mark.usefixtures("fast_starts")
 
 DRAWN = (((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),)
 TOP = (((0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)),)
-LONG_S = 120.0  # enough for a busy machine
 
 
 @pytest.fixture
@@ -74,8 +73,8 @@ def test_sources_are_reopened(small_set, start, stream, tmp_path):
     with served([TS_HEAD, stream], [TS_HEAD, stream], [TS_HEAD, stream, None]) as port:
         with start("[clips]", hall=port) as service:
             history = service.history
-            wait_until(lambda: len({event.start for event in history.events()}) > 1, LONG_S)
-            wait_until(lambda: history.events()[-1].end is not None, LONG_S)
+            wait_until(lambda: len({event.start for event in history.events()}) > 1)
+            wait_until(lambda: history.events()[-1].end is not None)
             (state,) = service.dashboard.state()["sources"]
             assert state["decided"] > 1 and state["columns"] >= state["decided"] and state["lag_ms"] is not None
             image = cv2.imdecode(np.frombuffer(service.dashboard.image("hall"), np.uint8), cv2.IMREAD_COLOR)
@@ -98,16 +97,16 @@ def test_sources_are_paused_added_and_removed_also_after_a_restart(start, stream
         with start(**sources) as service:
 
             def wait_for(*names: str) -> None:
-                wait_until(lambda: service.status().keys() == {*names}, LONG_S)
+                wait_until(lambda: service.status().keys() == {*names})
 
             wait_for("hall", "quiet")
-            wait_until(lambda: decided(service), LONG_S)
+            wait_until(lambda: decided(service))
             service.pause("quiet")
             wait_for("hall")
             service.pause("quiet", False)
             wait_for("hall", "quiet")
             service.add("door", f"http://127.0.0.1:{door}/door")
-            wait_until(lambda: decided(service) == {"hall", "door"}, LONG_S)
+            wait_until(lambda: decided(service) == {"hall", "door"})
             service.pause("hall")
             wait_for("door", "quiet")
             for method, *arguments in (
@@ -130,9 +129,9 @@ def test_an_unplugged_camera_stops_no_other_source_and_is_logged_once(start, str
     log: list[str] = []
     with served([TS_HEAD, stream, None]) as port:
         with start(log=log.append, cam="/dev/video63", hall=port) as service:
-            wait_until(lambda: decided(service) == {"hall"}, LONG_S)
+            wait_until(lambda: decided(service) == {"hall"})
             before, (worker,) = service.status()["hall"], service.workers.values()
-            wait_until(lambda: worker._attempts["cam"].failures > 4, LONG_S)
+            wait_until(lambda: worker._attempts["cam"].failures > 4)
             assert service.status()["hall"] is before, "the same connection"
     assert [text.partition(":")[0] for text in log if "/dev/video63" in text] == ["cam"], log
 
@@ -142,7 +141,7 @@ def test_start_and_end_of_an_outage_are_logged_once(start, stream):
     log: list[str] = []
     with served([TS_HEAD, stream, None], [b""], [b""], [TS_HEAD, stream, None]) as port:
         with start('timeout = "1s"', log.append, hall=port) as service:
-            wait_until(lambda: any("again" in text for text in log), LONG_S)
+            wait_until(lambda: any("again" in text for text in log))
             assert decided(service) == {"hall"}
     lines = [text for text in log if f":{port}/" in text or "again" in text]
     assert lines and all(line != following for line, following in pairwise(lines)) and "again" in lines[-1], log
@@ -162,14 +161,14 @@ def test_a_replaced_model_file_is_reloaded(small_set, start, stream, tmp_path, m
     (tmp_path / "new").mkdir()
     new = write_exportable(tmp_path / "new")
     with served(*[[TS_HEAD, stream, None]] * 4) as port, start(model=model, hall=port) as service:
-        wait_until(lambda: decided(service) == {"hall"}, LONG_S)
+        wait_until(lambda: decided(service) == {"hall"})
         (worker,) = service.workers.values()
         before = worker.actions
         new.path.replace(model)
         service.pause("hall")
-        assert closed.wait(LONG_S)
+        assert closed.wait(TIMEOUT_S)
         service.pause("hall", False)
-        wait_until(lambda: decided(service) == {"hall"}, LONG_S)
+        wait_until(lambda: decided(service) == {"hall"})
         assert worker.actions == new.about["classes"][1:] != before
 
 
@@ -181,9 +180,9 @@ def test_a_recording_is_decided_once(start, stream, monkeypatch):
     monkeypatch.setattr(RecorderSink, "take", lambda self, decision: chunks.append(decision.chunk))
     head = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\nContent-Length: %d\r\n\r\n" % len(stream)
     with served([head, stream], [head, stream], [TS_HEAD, stream, None]) as port, start(log=log.append, hall=port) as s:
-        wait_until(lambda: any("recording" in text for text in log), LONG_S)
+        wait_until(lambda: any("recording" in text for text in log))
         recorded = [*chunks]
-        wait_until(lambda: decided(s) == {"hall"}, LONG_S)  # the third time it is live
+        wait_until(lambda: decided(s) == {"hall"})  # the third time it is live
     assert recorded == sorted({*recorded}) != [] and len(chunks) > len(recorded)
 
 
@@ -192,15 +191,15 @@ def test_a_service_is_alive_without_frames_and_without_a_model(start, start_serv
     def check_alive(service: Service) -> None:
         (worker,) = service.workers.values()
         before = worker.alive
-        wait_until(lambda: worker.alive > before + 1.0, LONG_S)
+        wait_until(lambda: worker.alive > before + 1.0)
 
     with start('data = "silent"', door=silent_port) as service:
-        wait_until(lambda: service.status().keys() == {"door"}, LONG_S)
+        wait_until(lambda: service.status().keys() == {"door"})
         check_alive(service)
         assert not service.status()["door"].decided
     monkeypatch.setattr(worker_module, "RETRY_S", (300.0,))
     with start_service() as service:
-        wait_until(lambda: service.dashboard.state()["sources"][0]["trouble"], LONG_S)
+        wait_until(lambda: service.dashboard.state()["sources"][0]["trouble"])
         check_alive(service)
         assert "none.lstr" in service.dashboard.state()["sources"][0]["trouble"]
 
@@ -212,13 +211,13 @@ def test_old_events_are_deleted_and_delayed_ones_stored(start_service, monkeypat
         old, new = recent_event(3 * 86400.0), recent_event()
         service.history.begin(old, [], old.start)
         service.history.update(replace(old, end=old.start), old.seen)
-        wait_until(lambda: service.history.find(old.id) is None, LONG_S)
+        wait_until(lambda: service.history.find(old.id) is None)
         service.recorder.add(new, "new")
         service.history._connection.execute("PRAGMA query_only=ON")  # every write fails, as on a full disk
         service.recorder.add(replace(new, end=new.seen), "end")
         assert service.history.events()[0].end is None
         service.history._connection.execute("PRAGMA query_only=OFF")
-        wait_until(lambda: service.history.events()[0].end, LONG_S)
+        wait_until(lambda: service.history.events()[0].end)
 
 
 def test_systemd_is_notified(tmp_path, monkeypatch):
@@ -248,7 +247,7 @@ def test_errors_of_the_service_thread_are_logged_once(start_service, monkeypatch
 
     monkeypatch.setattr(Recorder, "flush", flush)
     with start_service() as service:
-        wait_until(lambda: len(ticks) > 3, LONG_S)
+        wait_until(lambda: len(ticks) > 3)
     assert len([text for text in service.messages if "OverflowError" in text or "no room" in text]) == 2
 
 
@@ -314,14 +313,14 @@ def test_a_killed_service_loses_no_event(lstr, small_set, stream, tmp_path, kill
         for run in range(kills + 1):
             count = len(read_notes(notes))
             with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ}) as service:
-                wait_until(lambda n=count, run=service: run.poll() is not None or len(read_notes(notes)) > n, LONG_S)
+                wait_until(lambda n=count, run=service: run.poll() is not None or len(read_notes(notes)) > n)
                 assert service.poll() is None, "it ended by itself"
                 if run < kills:
                     sleep(delays.uniform(0, 0.3))
                     service.kill()
                 else:
                     history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
-                    wait_until(lambda stored=history: not any(count_pending(stored).values()), LONG_S)
+                    wait_until(lambda stored=history: not any(count_pending(stored).values()))
                     service.terminate()
     events, lines = history.events(), read_notes(notes)
     history.close()

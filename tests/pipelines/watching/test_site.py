@@ -20,7 +20,7 @@ from lstr.pipelines.watching.dashboard import MAX_COLUMNS, NO_SCORE, Dashboard
 from lstr.pipelines.watching.history import History
 from lstr.timeline import Thresholds
 from tests.support.requests import Visitor
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 from tests.support.watching import HOSTILE, START, Camera, decision_of, event_of, recent_event
 
 
@@ -133,7 +133,7 @@ def test_page_state_and_frames(visitor):
 
 
 def test_the_stream_has_the_state_and_its_changes(service, visitor):
-    with socket.create_connection((visitor.host, visitor.port), timeout=10) as connection:
+    with socket.create_connection((visitor.host, visitor.port), timeout=TIMEOUT_S) as connection:
         head = f"GET /stream HTTP/1.1\r\nHost: {visitor.host}:{visitor.port}\r\nCookie: {visitor.cookie}\r\n\r\n"
         connection.sendall(head.encode())
 
