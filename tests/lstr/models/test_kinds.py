@@ -125,7 +125,7 @@ def test_a_captured_step_does_not_affect_streams_without_a_chunk(case, monkeypat
     captured.captured = CapturedStep(model, captured.constants, captured.tensors)
     captured.captured.prepare()
     assert set(captured.captured.replays) == ({False, True} if CHANGES in model.planner(np.array([0])) else {False})
-    for k in range(45):
+    for k in range(34):
         for state in (plain, captured):
             streaming.reset(state, [1] if k == 12 else [])
         streams = sorted(random.choice(3, random.integers(1, 4), replace=False).tolist())
