@@ -28,7 +28,7 @@ from lstr.timeline import Event
 from lstr_cli import console
 from lstr_cli.learn import follow_in_json
 from lstr_cli.view import Progress, View
-from tests.support.means import tiny_checkpoint
+from tests.support.detections import tiny_checkpoint
 from tests.support.processes import LSTR, restore_signals
 
 HIDE_CURSOR = "\x1b[?25l"  # written by every display

@@ -5,13 +5,17 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from lstr import checkpoint
 from lstr.extractors.video.inputs import Input
+from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.model import Networks
 from lstr.pipelines.detection.options import ALL, NO_FILES, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
+from tests.support.feature_set import TINY
 
 ONE_THREAD = NetworkOptions(flow_threads=1)
 
@@ -61,3 +65,13 @@ def open_networks(loaded, made) -> Networks:
     networks = Networks(loaded)
     networks._made = made if len(made) == 3 else (*made, [])
     return networks
+
+
+def tiny_checkpoint(path: Path, classes: tuple[str, ...]):
+    """Write and load a model for features of widths 6 and 2."""
+    torch.manual_seed(0)
+    model = make_model(configure(rgb_dim=6, flow_dim=2, **TINY), len(classes)).eval()
+    with torch.no_grad():
+        model.classifier.weight *= 20  # so that scores rise and fall
+    checkpoint.save(path, model, classes, None, {})
+    return checkpoint.load(path)

@@ -11,7 +11,7 @@ import pytest
 
 from lstr.pipelines.detection.options import FORMATS
 from tests.conftest import write_once
-from tests.support.exportable import write_exportable
+from tests.support.model_files import write_exportable
 from tests.support.processes import LSTR, run_process
 from tests.support.videos import write_video
 

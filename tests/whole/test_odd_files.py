@@ -15,8 +15,8 @@ from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import unpack_model, write_model
-from tests.support.archives import rewrite_model
 from tests.support.errors import assert_error
+from tests.support.model_files import rewrite_model
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from lstr.extractors.networks.published import choose, find_weights, named_weigh
 from lstr.pipelines.detection.options import NetworkOptions
 from tests.support.backbones import build_backbone
 from tests.support.errors import assert_error
-from tests.support.exportable import write_exportable
 from tests.support.http_servers import Handler, Server
+from tests.support.model_files import write_exportable
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

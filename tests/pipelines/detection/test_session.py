@@ -31,9 +31,16 @@ from lstr.pipelines.detection.source import FrameSource, Source
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
-from tests.support.detections import dated_file, decisions_of, lines_of, open_networks, pattern_camera, scores_of
+from tests.support.detections import (
+    dated_file,
+    decisions_of,
+    lines_of,
+    open_networks,
+    pattern_camera,
+    scores_of,
+    tiny_checkpoint,
+)
 from tests.support.feature_set import TINY
-from tests.support.means import tiny_checkpoint
 from tests.support.served import piped
 from tests.support.waiting import wait_until
 

@@ -12,7 +12,7 @@ from lstr.metrics.intervals import draw
 from lstr.pipelines.model_files.card import card_of
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
-from tests.support.archives import rewrite_model
+from tests.support.model_files import rewrite_model
 
 HOSTILE = [
     "falling",

@@ -19,9 +19,8 @@ from lstr.pipelines.model_files.export import export
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
-from tests.support.archives import rewrite_model
 from tests.support.errors import assert_error
-from tests.support.exportable import write_exportable
+from tests.support.model_files import rewrite_model, write_exportable
 
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")

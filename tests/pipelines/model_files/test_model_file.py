@@ -20,10 +20,10 @@ from lstr.pipelines.model_files.networks import recorded_weights
 from lstr.pipelines.model_files.packing import change_model, metrics_from, unpack_model, write_model
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.timeline import Thresholds, thresholds_of
-from tests.support.archives import rewrite_model
 from tests.support.errors import assert_error
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM, SMALL
+from tests.support.model_files import rewrite_model
 
 TWO = lstr.Limits(max_chunks=2)
 METRICS = {

@@ -27,7 +27,7 @@ from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.history import EventFilter, History
 from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.pipelines.watching.service import Service, notify_supervisor
-from tests.support.exportable import write_exportable
+from tests.support.model_files import write_exportable
 from tests.support.served import TS_HEAD, served
 from tests.support.waiting import TIMEOUT_S, wait_until
 from tests.support.watching import count_pending, recent_event

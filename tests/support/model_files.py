@@ -1,21 +1,23 @@
-"""A model file that can be exported in a second: small networks and a model with random weights."""
+"""Model files: one that can be exported in a second, and files with changed content."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from lstr import checkpoint
+from lstr.extractors.networks.archive import CARD, DOCUMENT, Archive, write_archive
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.kinds import configure, make_model
 from lstr.pipelines.model_files.model_file import ModelFile
 from lstr.pipelines.model_files.packing import write_average, write_model
 from tests.support.small_set import PICTURES, small_preset
+from tests.support.tiny_models import TINY
 
 CLASSES = ("Background", "wave", "jump")
-SETTINGS = dict(d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
 
 
 def write_exportable(folder: Path, *kinds: str, precision: str = "float32") -> ModelFile:
@@ -25,7 +27,7 @@ def write_exportable(folder: Path, *kinds: str, precision: str = "float32") -> M
     paths = []
     for seed, kind in enumerate(kinds or ("lstr",)):
         torch.manual_seed(seed)
-        model = make_model(configure(kind=kind, rgb_dim=1024, flow_dim=0, **SETTINGS), len(CLASSES)).eval()
+        model = make_model(configure(**{**TINY, "kind": kind, "rgb_dim": 1024, "flow_dim": 0}), len(CLASSES)).eval()
         paths.append(folder / f"{seed}.pt")
         about = twostream.recipe.to_dict(), {}, {}, calibration_of(twostream)
         checkpoint.save(paths[-1], model, CLASSES, *about)
@@ -33,3 +35,13 @@ def write_exportable(folder: Path, *kinds: str, precision: str = "float32") -> M
         warnings.simplefilter("ignore")
         path = write_average(folder / "average.pt", paths) if len(paths) > 1 else paths[0]
         return write_model(folder / "model.lstr", path, None, {})
+
+
+def rewrite_model(source: Path, target: Path, change: Callable[[dict, dict], object]) -> Path:
+    """Write a copy of a model file after `change(document, members)`, the content of model.json and the other files."""
+    archive = Archive(source)
+    members = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
+    document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
+    change(document, members)
+    write_archive(target, document, "", members)
+    return target
