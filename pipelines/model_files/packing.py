@@ -35,8 +35,7 @@ from lstr.extractors.networks.weights_file import (
     read_state_dict,
 )
 from lstr.extractors.networks.weights_file import FORMAT as WEIGHTS_FORMAT
-from lstr.extractors.recipe import Recipe, differences
-from lstr.extractors.streams import streams_of_model
+from lstr.extractors.recipe import differences
 from lstr.files.atomic import replacing, sweep, unwritable, write_bytes, write_tensors, write_text
 from lstr.files.content import read_text, write_json
 from lstr.files.home import home
@@ -54,7 +53,7 @@ from lstr.pipelines.model_files.model_file import (
     refusals,
     validation_videos,
 )
-from lstr.pipelines.model_files.networks import find_networks
+from lstr.pipelines.model_files.networks import find_networks, recipe_of
 
 AVERAGE_HINT = "average models that were trained with the same labels on features of the same networks."
 METRICS_HINT = "use what `lstr evaluate MODEL FEATURES --labels FILE --json` prints."
@@ -86,8 +85,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
             f"{checkpoint} does not record the recipe of its features, so its model file could not process a video.",
             "train it with `lstr train` on features that `lstr extract` made, or add --set features.rate=4.",
         )
-    recipe = Recipe.from_dict(loaded.recipe, checkpoint) if loaded.recipe else None
-    recipe = recipe and recipe.narrowed(streams_of_model(loaded.config.streams))
+    recipe = recipe_of(loaded)
     sources = dict.fromkeys(recipe.streams, str(weights)) if recipe and weights else find_networks(loaded)
     tensors = dict(content[OF_MODEL])
     for stream, table in content.get(CALIBRATION, {}).items():
@@ -97,8 +95,11 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     seen = dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
     for stream, part in recipe.parts.items() if recipe else ():
         source = sources.get(stream)
-        is_published = published_file(part, stream) and (source is None or Path(source).parent == home())
-        origin = "random" if part.weights == "random" else "published" if is_published else "inside"
+        origin = "inside"
+        if part.weights == "random":
+            origin = "random"
+        elif published_file(part, stream) and (source is None or Path(source).parent == home()):
+            origin = "published"
         networks[stream] = {"from": origin, "network": part.network, "weights": part.weights}
         if origin == "inside" and source is None:
             raise WeightsError(
@@ -154,10 +155,10 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
         if member.classes != first.classes:
             message = f"{first.path} and {member.path} have different classes, or a different order of classes."
             raise CheckpointError(message, AVERAGE_HINT)
-        if member.recipe is None or member.format != FORMAT or member.config.kind == "average":
+        if not member.recipe or member.format != FORMAT or member.config.kind == "average":
             what = "is already an average" if member.config.kind == "average" else "does not record a recipe"
             raise CheckpointError(f"{member.path} {what}, and cannot be part of an average.", AVERAGE_HINT)
-    recipes = [Recipe.from_dict(m.recipe, m.path).narrowed(streams_of_model(m.config.streams)) for m in members]
+    recipes = [recipe for recipe in map(recipe_of, members) if recipe]
     parts: dict[str, Any] = {}
     for recipe in reversed(recipes):
         parts |= recipe.parts
