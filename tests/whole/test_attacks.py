@@ -155,9 +155,13 @@ def import_marker(tmp_path, monkeypatch) -> Path:
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("network", ["evilmodule", "timm:evilmodule"])
+@pytest.mark.parametrize("network", ["evilmodule", "timm:evilmodule", "net.py", "net"])
 @pytest.mark.parametrize("carrier", ["recipe", "feature folder", "checkpoint", "model file"])
-def test_no_file_makes_lstr_import_a_module(project, valid_recipe, import_marker, lstr, carrier, network):
+def test_no_file_makes_lstr_import_a_module(project, valid_recipe, import_marker, lstr, monkeypatch, carrier, network):
+    """Neither a module that can be imported, nor a Python file in the working folder."""
+    monkeypatch.chdir(project)
+    for name in ("net.py", "net"):
+        (project / name).write_text("import evilmodule\n")
     values = change_network(valid_recipe, network=network, width=64)
     if carrier in ("recipe", "feature folder"):
         (project / "given").mkdir()
@@ -173,15 +177,6 @@ def test_no_file_makes_lstr_import_a_module(project, valid_recipe, import_marker
         result = lstr("detect", project / "v.mp4", "-o", project / "out", "-m", path)
     assert_error(result, 4)
     assert not import_marker.exists() and not any(name.startswith("evil") for name in sys.modules)
-
-
-def test_a_recipe_file_does_not_run_a_python_file_next_to_it(project, import_marker, lstr, monkeypatch):
-    monkeypatch.chdir(project)
-    for name in ("net.py", "net"):
-        (project / name).write_text("__import__('evilmodule')\n")
-        (project / "own.json").write_text(json.dumps({"rgb": {"network": name}, "flow": None}))
-        assert_error(extract(lstr, project, "--recipe", project / "own.json"), 4, "net")
-    assert not import_marker.exists()
 
 
 def test_the_name_of_weights_in_a_model_file_is_checked(valid_recipe, tmp_path):
