@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,10 +17,17 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.browser import CHROMIUM, FLAGS, report_on, wait_for, write_greys
+from tests.support.browser import report_on, wait_for, write_greys
 from tests.support.feature_set import FeatureSet, write_features
 from tests.support.finetuned import FinetunedSet, write_finetuned
 from tests.support.small_set import SmallSet, write_small_set
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
+    "--disable-sync --autoplay-policy=no-user-gesture-required"
+).split()
+
 
 T = TypeVar("T")
 

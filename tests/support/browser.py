@@ -1,6 +1,5 @@
 """Control of a page in a headless Chromium, and the report of a grey video with three segments."""
 
-import shutil
 from fractions import Fraction
 from time import monotonic
 
@@ -13,11 +12,6 @@ from lstr.pipelines.pages.page import write_report
 from tests.support.pages import make_timeline
 from tests.support.waiting import TIMEOUT_S
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = (
-    "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update "
-    "--disable-sync --autoplay-policy=no-user-gesture-required"
-).split()
 CLASSES = ["Background", "<script>alert(1)</script>", "kick", "hug"]
 HOSTILE = CLASSES[1]
 SECONDS = 10

@@ -8,7 +8,6 @@ from pathlib import Path
 from tests.support.videos import write_video
 
 SIZE = (80, 48)  # of the frames of `bad` only, by which flow and networks recognise it
-STAGES = ("probe", "decode", "flow", "network", "write")
 
 
 def write_bad(path: Path) -> Path:

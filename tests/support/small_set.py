@@ -9,7 +9,6 @@ from lstr.extractors.presets import PRESETS, Preset, StreamPreset
 from lstr.files.content import write_json
 
 NAMES = {"rgb": "mobilenetv3", "flow": "shufflenetv2"}
-PUBLISHED = {"rgb": "resnet50", "flow": "bninception"}
 DIMS = (576, 1024)
 PICTURES = {"long_side": 96, "short_side": 64, "crop": 64}
 

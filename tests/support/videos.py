@@ -23,8 +23,6 @@ def remux(source: Path, target: Path, first: int = 0) -> Path:
 
 
 FULL = 10**6  # a limit of the longer side that changes no frame
-# open groups of x265: frames after a key frame that are displayed before it also need earlier frames
-OPEN_GROUPS = {"x265-params": "keyint=25:min-keyint=25:scenecut=0:bframes=4:pools=1:frame-threads=1:log-level=none"}
 
 
 def write_video(

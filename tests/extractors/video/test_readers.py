@@ -23,7 +23,11 @@ from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import FrameReader, PyAVReader, chunks_of, render, resample
 from tests.support.served import piped
-from tests.support.videos import FULL, OPEN_GROUPS, ffmpeg_24, remux, write_video
+from tests.support.videos import FULL, ffmpeg_24, remux, write_video
+
+# open groups of x265: frames after a key frame that are displayed before it also need earlier frames
+OPEN_GROUPS = {"x265-params": "keyint=25:min-keyint=25:scenecut=0:bframes=4:pools=1:frame-threads=1:log-level=none"}
+
 
 # times of each file's frames, in units of 1/600 s
 TIMES = {

@@ -30,9 +30,11 @@ from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_o
 from lstr.pipelines.sampled_inputs import sampled_inputs
 from tests.support.extraction import assert_same_features, extract_all, return_value
 from tests.support.finetuned import SMALL as DIS
-from tests.support.injected import STAGES, inject, write_bad
+from tests.support.injected import inject, write_bad
 from tests.support.small_set import SMALL
 from tests.support.videos import remux, write_video
+
+STAGES = ("probe", "decode", "flow", "network", "write")
 
 
 def prepare(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):

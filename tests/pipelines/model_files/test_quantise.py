@@ -10,7 +10,9 @@ from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from tests.support.errors import assert_error
-from tests.support.small_set import PUBLISHED, SmallSet, write_small_set
+from tests.support.small_set import SmallSet, write_small_set
+
+PUBLISHED = {"rgb": "resnet50", "flow": "bninception"}
 
 
 @pytest.fixture(scope="module")
