@@ -108,10 +108,12 @@ def train_networks(
     if ranks.is_first():
         RunFolder(folder).begin(settings, resume)
     ranks.wait_for_all()
-    rounds: list[list[NetworkFiles]] = []  # the networks of a round are trained at once
+    rounds, costs = list[list[NetworkFiles]](), dict[str, float]()  # the networks of a round are trained at once
     for stream in in_training_order(training.networks.configs):
         networks = [NetworkFiles(folder, stream, pair.fold) for pair in training.pairs]
         config = training.networks.configs[stream]
+        entry = trainable_network(training.networks.preset.parts[stream].network, stream)
+        costs[stream] = entry.training_cost * config.epochs
         images = config.images_of(sum(len(training.videos[i]) for i in training.pairs[0].training))
         most = at_once or best_at_once(len(networks), images, device)
         # processes of torchrun share each network, and one without epochs is only written
@@ -120,10 +122,6 @@ def train_networks(
         rounds += [networks[at : at + most] for at in range(0, len(networks), most)]
     done = {network for networks in rounds for network in networks if ranks.from_first(network.is_finished)}
     rounds, started = [networks for networks in rounds if not done.issuperset(networks)], perf_counter()
-    costs = {}
-    for stream, config in training.networks.configs.items():
-        entry = trainable_network(training.networks.preset.parts[stream].network, stream)
-        costs[stream] = entry.training_cost * config.epochs
     for at, networks in enumerate(rounds):
         if limit := training.limit:  # the share, by cost, of the time that is left
             share = costs[networks[0].stream] / (sum(costs[later[0].stream] for later in rounds[at:]) or 1)
