@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
@@ -130,15 +130,8 @@ def test_links_have_a_text_and_a_target(path):
             assert not anchor or anchor in find_anchors(page), target
 
 
-class Figure(NamedTuple):
-    """A number and the words after it, and its value in a record of benchmarks/."""
-
-    text: str
-    place: str
-    value: float
-
-
-def match_figures(place: str, texts: Any, value: Any) -> Iterator[Figure]:
+def match_figures(place: str, texts: Any, value: Any) -> Iterator[tuple[str, str, float]]:
+    """Yield figures: a number and the words after it, and the place and the value in a record of benchmarks/."""
     if isinstance(texts, dict):
         for name, part in texts.items():
             yield from match_figures(f"{place}/{name}", part, value[int(name) if isinstance(value, list) else name])
@@ -148,7 +141,7 @@ def match_figures(place: str, texts: Any, value: Any) -> Iterator[Figure]:
         for text, entry in zip(texts, values, strict=True):
             yield from match_figures(place, text, entry)
     else:
-        yield Figure(texts, place, value)
+        yield texts, place, value
 
 
 MEASURED = {"README.md", "docs/explanation/results.md", "docs/how-to/speed.md"}
@@ -162,19 +155,18 @@ def test_figures_agree_with_their_records(page):
 
     Numbers with three digits after the point are measured, so each of them must be listed.
     """
-    text, numbers = " ".join((ROOT / page).read_text().split()), set()
+    content, numbers = " ".join((ROOT / page).read_text().split()), set()
     for record, texts in LISTED[page].items():
-        for figure in match_figures(record, texts, json.loads((ROOT / "benchmarks" / record).read_text())):
-            place = f"{figure.text}: {figure.value} in {figure.place}"
-            assert re.search(rf"(?<![\d.,]){re.escape(figure.text)}(?!\d|[.,]\d)", text), place
-            number = NUMBER.match(figure.text)[0]
+        for text, place, value in match_figures(record, texts, json.loads((ROOT / "benchmarks" / record).read_text())):
+            assert re.search(rf"(?<![\d.,]){re.escape(text)}(?!\d|[.,]\d)", content), f"{text} is not on the page"
+            number = NUMBER.match(text)[0]
             numbers.add(number.lstrip("+-"))
-            unit = figure.text.removeprefix(number).strip().partition(" ")[0]
-            written, value = Decimal(number.replace(",", "")), figure.value * {"min": 1 / 60, "%": 100}.get(unit, 1)
+            unit = text.removeprefix(number).strip().partition(" ")[0]
+            written, exact = Decimal(number.replace(",", "")), value * {"min": 1 / 60, "%": 100}.get(unit, 1)
             half_digit = Decimal(5).scaleb(int(written.as_tuple().exponent) - 1)
-            assert abs(Decimal(str(value)) - written) <= half_digit * Decimal("1.000001"), place
+            assert abs(Decimal(str(exact)) - written) <= half_digit * Decimal("1.000001"), f"{text}: {value} in {place}"
     if page in MEASURED:
-        assert set(re.findall(r"(?<![\d.,])\d\.\d{3}(?!\d)", text)) - numbers == set()
+        assert set(re.findall(r"(?<![\d.,])\d\.\d{3}(?!\d)", content)) - numbers == set()
 
 
 @each_document
