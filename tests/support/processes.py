@@ -20,6 +20,13 @@ def run_process(*command, env: Mapping[str, str] | None = None, **options) -> tu
     return ran.returncode, ran.stdout, ran.stderr
 
 
+def check_process(*command, **options) -> str:
+    """Run a command that succeeds; return its standard output."""
+    code, out, err = run_process(*command, **options)
+    assert code == 0, err
+    return out
+
+
 def restore_signals() -> None:
     """For preexec_fn: react to SIGINT and SIGHUP, which background jobs of a shell and `nohup make test` ignore."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

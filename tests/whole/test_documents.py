@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 
 from lstr_cli.main import COMMANDS
 from tests.support.documents import DOCS, ROOT, block_with, find_blocks, parse
-from tests.support.processes import run_process
+from tests.support.processes import check_process
 from tests.support.videos import remux
 
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "_generated" not in path.parts]
@@ -180,9 +180,7 @@ def test_examples_in_python_and_json_are_valid(path):
 def run_example(folder: Path, code: str, **options) -> list[str]:
     """Run an example as a script; return the lines of its output."""
     (folder / "example.py").write_text(code)
-    code, out, err = run_process(sys.executable, folder / "example.py", **options)
-    assert code == 0, err
-    return out.splitlines()
+    return check_process(sys.executable, folder / "example.py", **options).splitlines()
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The contents of an installation: a wheel of a clean clone, and an environment without torch that runs models."""
 
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from lstr.pipelines.detection.options import FORMATS
 from tests.conftest import write_once
 from tests.support.model_files import write_exportable
-from tests.support.processes import LSTR, run_process
+from tests.support.processes import LSTR, check_process, run_process
 from tests.support.videos import write_video
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,13 +20,6 @@ APPLICATION = ("extractors", "pipelines", "checkpoints")
 MAX_MEGABYTES = 500
 MAX_SCORE_DIFFERENCE = 1e-5
 DRAWN_FORMATS = ("png", "svg")  # drawn by matplotlib
-
-
-def check_process(*command, **options) -> str:
-    """Run a command that succeeds; return its standard output."""
-    code, out, err = run_process(*command, **options)
-    assert code == 0, err
-    return out
 
 
 def build_wheel(folder: Path, **environment: str) -> Path:
@@ -106,7 +98,7 @@ def test_installation_without_a_compiler_succeeds(tmp_path):
 def environment(wheel, tmp_path_factory) -> Path:
     """A virtual environment with what runs exported models."""
     folder = tmp_path_factory.mktemp("small") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    check_process(sys.executable, "-m", "venv", folder)
     packages = f"lstr-video[run,watch] @ file://{wheel}"
     code, _, err = run_process(folder / "bin" / "python", "-m", "pip", "install", "--quiet", packages)
     if code:

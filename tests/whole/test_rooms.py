@@ -2,11 +2,12 @@
 
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import check_process
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = {"lstr": "lstr", "extractors": "lstr.extractors", "pipelines": "lstr.pipelines", "lstr_cli": "lstr_cli"}
@@ -151,8 +152,7 @@ def test_modules_import_each_other_in_no_cycle(graph):
 def loaded_packages(modules: str, *packages: str) -> list[str]:
     """Return the packages that are loaded by importing modules."""
     code = f"import sys, {modules}\nprint(*[name for name in {packages} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    return result.stdout.split()
+    return check_process(sys.executable, "-c", code, cwd=ROOT).split()
 
 
 @pytest.mark.long  # imports torch again
