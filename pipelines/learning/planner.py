@@ -24,20 +24,9 @@ from lstr.pipelines.failures import skip_failure
 from lstr.pipelines.features.chunk_cache import planes_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.features.extraction import row_bytes, widths_of
+from lstr.pipelines.learning import plan
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division
-from lstr.pipelines.learning.plan import (
-    CHUNKS,
-    FEATURES,
-    MEASURE,
-    MODEL,
-    NETWORKS,
-    PACK,
-    THRESHOLDS,
-    TIME_MARGIN,
-    LearnOptions,
-    LearnPlan,
-    PlannedStep,
-)
+from lstr.pipelines.learning.plan import NETWORKS, TIME_MARGIN, LearnOptions, LearnPlan, PlannedStep
 from lstr.pipelines.progress import Notice
 from lstr.pipelines.training.config import TrainConfig, check_teacher, preset_for, resolve
 from lstr.pipelines.training.model_run import Learner
@@ -224,13 +213,13 @@ class Planner:
         model_folds = folds or (0 if validation else len(division.folds_of(division.of(TRAINING))))
         model = MODEL_START_S * (1 + model_folds) + self.model_s * max(1, model_folds)  # a fold trains on the others
         return (
-            PlannedStep(CHUNKS, STEP_START_S + (training + validation) * self.chunk_s),
+            PlannedStep(plan.CHUNKS, STEP_START_S + (training + validation) * self.chunk_s),
             *(PlannedStep(NETWORKS[stream], seconds) for stream, seconds in networks.items()),
-            PlannedStep(FEATURES, STEP_START_S + features),
-            PlannedStep(MODEL, len(models_of(preset.streams)) * model),
-            PlannedStep(THRESHOLDS, STEP_START_S),
-            PlannedStep(MEASURE, STEP_START_S + (testing or training) * REPORT_S_PER_CHUNK),
-            PlannedStep(PACK, 1.0),
+            PlannedStep(plan.FEATURES, STEP_START_S + features),
+            PlannedStep(plan.MODEL, len(models_of(preset.streams)) * model),
+            PlannedStep(plan.THRESHOLDS, STEP_START_S),
+            PlannedStep(plan.MEASURE, STEP_START_S + (testing or training) * REPORT_S_PER_CHUNK),
+            PlannedStep(plan.PACK, 1.0),
         )
 
 

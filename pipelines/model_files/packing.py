@@ -249,10 +249,7 @@ def _write(path: Path, document: Mapping[str, Any], parts: Mapping[str, Part]) -
 
 
 def change_model(
-    model: ModelFile,
-    output: str | Path,
-    entries: Mapping[str, Any],
-    parts: Mapping[str, Part] | None = None,
+    model: ModelFile, output: str | Path, entries: Mapping[str, Any], parts: Mapping[str, Part] | None = None
 ) -> ModelFile:
     """Write a model file with changed entries of model.json, and with other `parts` if given, and so another card.
 

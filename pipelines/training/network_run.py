@@ -38,13 +38,7 @@ from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import learning_rate
 from lstr.pipelines.training.network_samples import Images, SampleSet, samples_of, single_chunks
-from lstr.pipelines.training.recogniser import (
-    NetworksToTrain,
-    Recogniser,
-    batch_norms,
-    make_optimiser,
-    recogniser,
-)
+from lstr.pipelines.training.recogniser import NetworksToTrain, Recogniser, batch_norms, make_optimiser, recogniser
 from lstr.pipelines.training.run import NETWORK_STATES, Run, RunFolder, Step, keep_freed_memory
 from lstr.pipelines.training.training_videos import Pair
 from lstr.pipelines.training.window_samples import read_ahead

@@ -29,12 +29,7 @@ from lstr.pipelines.features.feature_files import NOTHING, Stated, split_setting
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training import ranks
-from lstr.pipelines.training.config import (
-    preset_for,
-    preset_named,
-    read_config,
-    resolve,
-)
+from lstr.pipelines.training.config import preset_for, preset_named, read_config, resolve
 from lstr.pipelines.training.model_run import ModelRun, Task
 from lstr.pipelines.training.run import RunFolder, Step, open_events
 from lstr.pipelines.training.window_samples import feature_statistics
