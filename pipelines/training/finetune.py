@@ -24,22 +24,10 @@ from lstr.pipelines.failures import FAILED, LOGS, FailureLog
 from lstr.pipelines.features.chunk_cache import DEFAULT_SIZE, CachedVideo, ChunkCache
 from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
-from lstr.pipelines.training import ranks
+from lstr.pipelines.training import ranks, training_videos
 from lstr.pipelines.training.recogniser import RANDOM, settle
 from lstr.pipelines.training.run import CONFIG, LOG, NETWORK_STATES, RunFolder, Step
-from lstr.pipelines.training.training_videos import (
-    Filling,
-    Pair,
-    check_blind,
-    check_labels,
-    chunks_of,
-    fill,
-    find_cached,
-    look_at,
-    make_pairs,
-    parts_of,
-    unlearnt,
-)
+from lstr.pipelines.training.training_videos import Filling, Pair
 from lstr.settings import Positive, PositiveAmount, check_fields
 
 
@@ -203,7 +191,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
     networks = settle(features, settings, options.init, device, options.networks, options.inits)
     found, labels = yield from options.read()
     yield from options.check(labels, found)
-    training, validation, unused, absent = parts_of(labels, found, options.subset, options.eval_subset)
+    training, validation, unused, absent = training_videos.parts_of(labels, found, options.subset, options.eval_subset)
     others = [i for i in unused if i in labels.videos]  # kept unseen on purpose, so there is no warning
     subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
     yield from report_skipped(
@@ -216,27 +204,27 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
     def pairs_of(present: Mapping[str, str]) -> tuple[list[Pair], dict[str, int], str]:
         """Return the pairs, the folds, and a warning; present: SHA-256 of the readable videos by id."""
         ids = [i for i in training if i in present]
-        warning = check_labels(labels, ids, options.labels_named)
+        warning = training_videos.check_labels(labels, ids, options.labels_named)
         if options.folds:
-            check_blind(networks.initial, present)
+            training_videos.check_blind(networks.initial, present)
         chosen_by = [i for i in validation if i in present]
-        return *make_pairs(labels, ids, chosen_by, options.folds or 0, present, options.spare), warning
+        return *training_videos.make_pairs(labels, ids, chosen_by, options.folds or 0, present, options.spare), warning
 
     folder = Path(options.cache) if options.cache else home() / "chunks"
-    cache = ChunkCache(folder, chunks_of(networks.preset), options.cache_size)
+    cache = ChunkCache(folder, training_videos.chunks_of(networks.preset), options.cache_size)
     failed = FailureLog(output)
     cached: dict[str, CachedVideo] = {}
     if ranks.is_first():
         yield Notice(f"reading the headers of {len(used)} videos", warning=False)
-        sound = yield from look_at(used, cache, failed)
+        sound = yield from training_videos.look_at(used, cache, failed)
         pairs_of({i: video.sha256 for i, video in sound.items()})  # raises its errors before hours of flow
         with flow_workers(networks.preset.algorithm, device=device) as workers:
             yield from map(Notice, workers.warnings if workers else ())
-            cached = yield from fill(sound, cache, workers, failed)
+            cached = yield from training_videos.fill(sound, cache, workers, failed)
         failed.finish(used)
     known = ranks.from_first(lambda: {i: video.record["sha256"] for i, video in cached.items()})
     if not ranks.is_first():
-        cached = find_cached(cache, known)
+        cached = training_videos.find_cached(cache, known)
     shown = [cached[i].chunks.shape for i in training if i in cached]
     networks = networks.seeing(shape_of((width, height) for *_, height, width in shown))
     pairs, folds, warning = pairs_of(known)
@@ -254,7 +242,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
         if options.init not in (None, RANDOM) and not begins.path:
             yield Notice(f"{options.init} does not fit the {stream} network, which starts from random weights.")
     for pair in pairs[1:]:
-        if missing := unlearnt(pair.training, labels):
+        if missing := training_videos.unlearnt(pair.training, labels):
             yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")
     limit = None
     if options.seconds is not None:

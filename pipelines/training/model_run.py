@@ -28,25 +28,10 @@ from lstr.pipelines.model_files.networks import ARRAYS, run_record
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
+from lstr.pipelines.training import window_samples as samples
 from lstr.pipelines.training.config import TrainConfig, changes_from, check_teacher, rates
 from lstr.pipelines.training.run import Run, RunFolder, Step
-from lstr.pipelines.training.window_samples import (
-    MAX_MEMORY_SHARE,
-    MAX_READERS,
-    Batch,
-    InMemoryFeatures,
-    Piece,
-    count_steps,
-    draw_windows,
-    hide_slots,
-    make_targets,
-    map_piece,
-    predicted_chunks,
-    read_ahead,
-    read_windows,
-    standardise,
-    stored_dtype,
-)
+from lstr.pipelines.training.window_samples import Batch, InMemoryFeatures, Piece
 from lstr.windows.windows import Supervision, WindowIndices, Windows, distillation, totals_of
 
 MAX_CLASS_ROWS = 1000  # chunks of a class that a kind gets before its first step
@@ -97,7 +82,7 @@ class Learner(Run):
         if self.device.type == "cuda":  # a processor reads features from their files as well
             n_values = sum(len(video.features) for video in videos) * videos[0].features[:0].shape[1]
             free = torch.cuda.mem_get_info(self.device)[0]
-            if n_values * stored_dtype(videos).itemsize <= MAX_MEMORY_SHARE * free:
+            if n_values * samples.stored_dtype(videos).itemsize <= samples.MAX_MEMORY_SHARE * free:
                 self.kept = InMemoryFeatures(videos, self.device)
         # Exponential moving average of the weights over steps (published code of MAT and CMeRT)
         named = model.named_parameters() if config.average else ()
@@ -141,24 +126,24 @@ class Learner(Run):
             if self.kept:
                 read = self.kept.indices(piece, config, is_stretched)
             else:
-                read = read_windows(self.videos, piece, config, is_stretched)
-            targets, counts = make_targets(self.videos, piece, config, self.outputs, self.delay)
+                read = samples.read_windows(self.videos, piece, config, is_stretched)
+            targets, counts = samples.make_targets(self.videos, piece, config, self.outputs, self.delay)
             if self.has_unknown:
                 counts = counts & targets.any(-1)
             if self.soft is not None:
                 rows = []  # a teacher's scores (N, C) of what the outputs of each window are about
                 for v, end in piece:
-                    predicted = predicted_chunks(len(self.soft[v]), end, config, self.outputs)
+                    predicted = samples.predicted_chunks(len(self.soft[v]), end, config, self.outputs)
                     about, exists = map(torch.from_numpy, predicted)
                     rows.append(self.soft[v][about].masked_fill(~exists[:, None], 0))
                 soft = torch.stack(rows)
             made = read, Supervision(targets, counts if share else torch.zeros_like(counts), soft=soft)
-            pieces.append(map_piece(made, Tensor.pin_memory) if self.device.type == "cuda" else made)
+            pieces.append(samples.map_piece(made, Tensor.pin_memory) if self.device.type == "cuda" else made)
         return Batch(pieces, len(drawn), sorted({self.videos[v].id for v, _ in share}))
 
     def move(self, piece: Piece) -> tuple[Windows, Supervision]:
         """Return windows and supervision on the device; nothing waits for it if the piece is pinned."""
-        windows, known = map_piece(piece, lambda tensor: tensor.to(self.device, non_blocking=True))
+        windows, known = samples.map_piece(piece, lambda tensor: tensor.to(self.device, non_blocking=True))
         if isinstance(windows, WindowIndices):
             assert self.kept, "indices are of kept features"
             windows = windows.gather(self.kept.rows)
@@ -201,8 +186,8 @@ class Learner(Run):
         """Return a piece's part of a batch's loss, for `n_windows` and `totals`, the numbers of outputs that count."""
         windows, supervision = self.move(piece)
         if self.config.standardise:
-            windows = standardise(windows, self.mean, self.std)
-        windows = hide_slots(windows, self.config.hide_long)
+            windows = samples.standardise(windows, self.mean, self.std)
+        windows = samples.hide_slots(windows, self.config.hide_long)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             forwarded = self.joined(windows)
         supervision = replace(supervision, ignore=self.ignore, totals=totals, n_windows=n_windows)
@@ -295,7 +280,7 @@ class ModelRun(Learner):
         self.folder, self.settings = folder, settings
         self.save_seconds = self.config.save_seconds
         self.recipe = split.folder.recipe.to_dict() if split.folder.recipe else None
-        steps, of_epoch = count_steps(self.videos, self.model.config, self.config)
+        steps, of_epoch = samples.count_steps(self.videos, self.model.config, self.config)
         self.epochs, self.steps, self.rate = self.config.epochs, steps, rates(self.config, steps, of_epoch)
         self.log_every, self.patience = self.config.log_every, self.config.patience
         self.eval_every = self.config.eval_every if self.validation else 0
@@ -311,10 +296,10 @@ class ModelRun(Learner):
     def batches(self) -> tuple[int, Iterator[Batch]]:
         """Return the number of batches of an epoch, and the next ones of the run, read ahead by threads."""
         at, size = self.position, self.config.batch_size
-        drawn = draw_windows(self.videos, self.model.config, self.config, at.epoch)
+        drawn = samples.draw_windows(self.videos, self.model.config, self.config, at.epoch)
         jobs = [drawn[first : first + size] for first in range(0, len(drawn), size)]
-        readers = max(1, min(MAX_READERS, os.cpu_count() or 1))
-        return len(jobs), read_ahead(jobs[at.batch :][: self.steps - at.step], self.make_batch, readers)
+        readers = max(1, min(samples.MAX_READERS, os.cpu_count() or 1))
+        return len(jobs), samples.read_ahead(jobs[at.batch :][: self.steps - at.step], self.make_batch, readers)
 
     def evaluate(self, epoch: int, values: dict) -> dict:
         """Return mAP, mcAP and AP per class of the validation videos; write best.pt if the metric has improved.
