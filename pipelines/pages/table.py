@@ -46,8 +46,7 @@ class Table:
 
     def texts(self) -> list[list[str]]:
         """Return the rows for people."""
-        digits = [column.digits for column in self.columns]
-        return [[_text(cell, places) for cell, places in zip(row, digits, strict=True)] for row in self.rows]
+        return [[_text(cell, c.digits) for cell, c in zip(row, self.columns, strict=True)] for row in self.rows]
 
 
 def cell_of(value: Any) -> Any:

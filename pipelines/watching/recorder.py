@@ -27,8 +27,7 @@ class Snooze(msgspec.Struct, frozen=True):
 
     source: str | None
     action: str | None
-    # None until a person ends it
-    until: datetime | None
+    until: datetime
 
 
 class Policy:
@@ -80,7 +79,7 @@ class Policy:
         """Return the snoozes at a time, by default now."""
         now = now or datetime.now().astimezone()
         kept = msgspec.convert(self._history.value(SNOOZES) or [], list[Snooze])
-        return [snooze for snooze in kept if snooze.until is None or snooze.until > now]
+        return [snooze for snooze in kept if snooze.until > now]
 
     def _keep(self, snoozes: list[Snooze]) -> None:
         self._history.set_value(SNOOZES, msgspec.to_builtins(snoozes) or None)
@@ -153,8 +152,6 @@ class RecorderSink(Sink):
 
     def __init__(self, recorder: Recorder, model: str = "", false_alarms: Mapping[str, float] | None = None):
         self._recorder, self._model, self._false_alarms = recorder, model, false_alarms or {}
-        self._source = ""
-        self._classes: tuple[str, ...] = ()
         self._active: dict[str, WatchedEvent] = {}
         # the top score of each action as it was stored last
         self._stored: dict[str, float] = {}
@@ -162,7 +159,7 @@ class RecorderSink(Sink):
 
     def open(self, source: Opened) -> None:
         """Take the names of the source and its classes."""
-        self._source, self._classes = source.id, source.classes
+        self._opened = source
 
     def take(self, decision: Decision) -> None:
         """Store the events of a decision, and from time to time that others are still active."""
@@ -173,7 +170,7 @@ class RecorderSink(Sink):
         if is_due:
             self._renewed = monotonic()
         for action, active in self._active.items():
-            score = float(decision.scores[self._classes.index(action)])
+            score = float(decision.scores[self._opened.classes.index(action)])
             self._active[action] = active = replace(active, seen=now, top_score=max(active.top_score, score))
             if is_due or active.top_score - self._stored[action] >= SCORE_STEP:
                 self._store(active, "update")
@@ -191,7 +188,7 @@ class RecorderSink(Sink):
         if event.event == "started":
             start = event.start_at or now - timedelta(seconds=event.time - event.start)
             rate, score = self._false_alarms.get(event.label), event.score
-            begun = WatchedEvent(new_id(start), self._source, event.label, start, now, score, score, now)
+            begun = WatchedEvent(new_id(start), self._opened.id, event.label, start, now, score, score, now)
             self._active[event.label] = replace(begun, model=self._model, false_alarms=rate)
             self._store(self._active[event.label], "new")
         elif event.event == "ended" and (ended := self._active.pop(event.label, None)):

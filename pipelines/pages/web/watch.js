@@ -24,9 +24,8 @@ function nowText() {
   return new Date(at.getTime() + shift * 60000).toISOString().slice(0, 23) + zone;
 }
 function readSnoozes(next) {
-  snoozes = next.filter(({ until }) => !until || wallOf(until) >= wallOf(nowText()));
-  const text = ({ source, action, until }) => [action ?? "Every action", source ? "in " + source : "in every source"].join(" ") + ": not announced"
-    + (until ? " until " + (today(until) ? "" : until.slice(0, 10) + " ") + until.slice(11, 16) : "");
+  snoozes = next.filter(({ until }) => wallOf(until) >= wallOf(nowText()));
+  const text = ({ source, action, until }) => (action ?? "Every action") + " in " + (source ?? "every source") + ": not announced until " + (today(until) ? "" : until.slice(0, 10) + " ") + until.slice(11, 16);
   render(html`${snoozes.map((one) => html`<li>${text(one)}<${Button} onClick=${() => act("snooze", { source: one.source, action: one.action, seconds: 0 })}>End<//></li>`)}`, $("snoozes"));
 }
 function readAll(state) {

@@ -116,8 +116,6 @@ def test_snoozes_outlast_a_restart_and_end(policy_of, history):
     policy.snooze("hall", "falling", now + timedelta(hours=1))
     policy.forget("hall")
     assert len(announced()) == 3 and history.value("snoozed") is None
-    history.set_value("snoozed", [{"source": None, "action": None, "until": None}])  # stored by earlier versions
-    assert announced(60 * 24 * 400) == []
 
 
 def ids(receiver: Receiver) -> list[str]:

@@ -17,19 +17,9 @@ from lstr.pipelines.watching import dashboard as module
 from lstr.pipelines.watching import service as service_module
 from lstr.pipelines.watching import site
 from lstr.pipelines.watching.dashboard import MAX_COLUMNS, NO_SCORE, Dashboard
-from lstr.pipelines.watching.history import History
-from lstr.timeline import Thresholds
 from tests.support.requests import Visitor
 from tests.support.waiting import TIMEOUT_S, wait_until
 from tests.support.watching import HOSTILE, START, Camera, decision_of, event_of, recent_event
-
-
-def dashboard_of(folder, names=("hall", HOSTILE)) -> Dashboard:
-    dashboard = Dashboard(History(folder / "history.sqlite"))
-    for name in names:
-        dashboard.update_source(name)
-    dashboard.update_source(names[0], thresholds={"fall": Thresholds(0.6, 0.4)})
-    return dashboard
 
 
 def decode_codes(source: dict) -> np.ndarray:
@@ -38,11 +28,12 @@ def decode_codes(source: dict) -> np.ndarray:
     return data.reshape(len(source["classes"]), source["columns"])
 
 
-def test_memory_does_not_grow(tmp_path, monkeypatch):
+def test_memory_does_not_grow(history, monkeypatch):
     monkeypatch.setattr(module, "MAX_ACTIVE", 100)
     monkeypatch.setattr(module, "MAX_CHANGES", 100)
     monkeypatch.setattr(module, "MAX_COLUMNS", 100)
-    dashboard = dashboard_of(tmp_path)
+    dashboard = Dashboard(history)
+    dashboard.update_source("hall")
     camera = Camera(dashboard, "hall")
 
     def run(n: int) -> None:
@@ -61,9 +52,10 @@ def test_memory_does_not_grow(tmp_path, monkeypatch):
     assert len(dashboard.state()["on"]) == 100 and sizes[1] < sizes[0] + 50_000
 
 
-def test_columns_continue_after_a_reconnection(tmp_path, monkeypatch):
+def test_columns_continue_after_a_reconnection(history, monkeypatch):
     """The chunks begin with 0 again, and the time between has no scores."""
-    dashboard, seconds = dashboard_of(tmp_path), [100.0]
+    dashboard, seconds = Dashboard(history), [100.0]
+    dashboard.update_source("hall")
     monkeypatch.setattr(module, "monotonic", lambda: seconds[0])
     first = Camera(dashboard, "hall")
     for _ in range(3):
