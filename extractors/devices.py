@@ -4,7 +4,6 @@ import ctypes
 import os
 import sys
 from contextlib import suppress
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -20,21 +19,14 @@ CAPTURING = Lock()
 LEAVE_OUT = "set LSTR_DEVICE=cpu to run on the processor; `lstr doctor` shows what this machine has."
 
 
-@cache
-def has_driver() -> bool:
-    """Return whether a GPU driver is installed; without one, the slow import of torch is not needed."""
-    if sys.platform != "linux" or Path("/dev/kfd").exists():  # AMD's
-        return True
-    try:
-        ctypes.CDLL("libcuda.so.1")  # what CUDA itself looks for
-    except OSError:
-        return False
-    return True
-
-
 def has_gpu() -> bool:
-    """Return whether torch finds a usable GPU."""
-    if not has_driver() or find_spec("torch") is None:
+    """Return whether torch finds a usable GPU. Without a GPU driver, torch is not imported, which is slow."""
+    if sys.platform == "linux" and not Path("/dev/kfd").exists():  # AMD's
+        try:
+            ctypes.CDLL("libcuda.so.1")  # what CUDA itself looks for
+        except OSError:
+            return False
+    if find_spec("torch") is None:
         return False
     import torch
 
