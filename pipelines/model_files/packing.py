@@ -13,6 +13,7 @@ from lstr import __version__
 from lstr.average import Columns, average
 from lstr.checkpoint import FORMAT, interpret, read, save, write_atomically
 from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
+from lstr.extractors.networks import weights_file
 from lstr.extractors.networks.archive import (
     CARD,
     DOCUMENT,
@@ -25,16 +26,6 @@ from lstr.extractors.networks.archive import (
 )
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.manifest import origin_of
-from lstr.extractors.networks.weights_file import (
-    DESCRIPTION,
-    WeightSources,
-    file_name,
-    network_file,
-    read_card,
-    read_content,
-    read_state_dict,
-)
-from lstr.extractors.networks.weights_file import FORMAT as WEIGHTS_FORMAT
 from lstr.extractors.recipe import differences
 from lstr.files.atomic import replacing, sweep, unwritable, write_bytes, write_tensors, write_text
 from lstr.files.content import read_text, write_json
@@ -108,18 +99,18 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
             )
         if origin == "random" or source is None:
             continue
-        file = network_file(source, stream)
+        file = weights_file.network_file(source, stream)
         if origin == "inside":
-            found = build_network(stream, part, WeightSources({stream: source}))[1]
+            found = build_network(stream, part, weights_file.WeightSources({stream: source}))[1]
             if found.sha256 != part.sha256:
                 raise RecipeError(
                     f"The {stream} network in {source} is {found.weights} {found.sha256}; the features of {checkpoint} "
                     f"were made with {part.weights} {part.sha256}.",
                     "name the folder of these weights: --weights DIR.",
                 )
-            card = read_card(file)
+            card = weights_file.read_card(file)
             seen |= card.seen if card else {}
-            parts[f"{stream}{TENSORS}"] = read_state_dict(file), card.to_json() if card else None
+            parts[f"{stream}{TENSORS}"] = weights_file.read_state_dict(file), card.to_json() if card else None
         if began := origin_of(file):
             networks[stream]["origin"] = asdict(began)
     # Without date, command and paths, so that equal runs give equal files
@@ -302,15 +293,17 @@ def unpack_model(path: str | Path, folder: str | Path) -> Path:
     inside = [stream for stream in model.networks if model.has_inside(stream)]
     for stream in inside:
         member = member_path(model.path, stream)
-        with replacing(weights / file_name(stream)) as temporary:
-            write_tensors(temporary, read_content(member))
-        if card := read_card(member):
+        with replacing(weights / weights_file.file_name(stream)) as temporary:
+            write_tensors(temporary, weights_file.read_content(member))
+        if card := weights_file.read_card(member):
             cards[stream] = card
     if inside and len(cards) == len(inside):  # else they are files of other programs, not a folder of `lstr finetune`
         write_text(weights / "recipe.json", model.recipe.narrowed(inside).without_folds().to_json() + "\n")
         card = cards[inside[0]]
-        about = {"format": WEIGHTS_FORMAT, "name": card.name, "classes": list(card.classes), "streams": inside}
+        about = {"format": weights_file.FORMAT, "name": card.name, "classes": list(card.classes), "streams": inside}
         metrics = {stream: {"all": {"mAP": found.mAP}} for stream, found in cards.items()}
-        write_json(weights / DESCRIPTION, {**about, "folds": {}, "training": dict(card.seen), "metrics": metrics})
+        write_json(
+            weights / weights_file.DESCRIPTION, {**about, "folds": {}, "training": dict(card.seen), "metrics": metrics}
+        )
     write_atomically(folder / "checkpoint.pt", content)
     return folder
