@@ -173,31 +173,27 @@ LITE_STAGES = (
 )
 
 
-class SamePadding(nn.Module):
-    """Zero padding, so that a stride of 2 halves the sides, rounded up: TensorFlow's `same`."""
+class LiteConvolution(nn.Module):
+    """A convolution without bias that keeps or halves the sides of maps, and its batch norm.
 
-    def __init__(self, kernel: int):
-        super().__init__()
-        self.kernel = kernel
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) with fewer zeros before than after."""
-        sides = []
-        for size in (x.shape[-1], x.shape[-2]):
-            zeros = self.kernel - 2 + size % 2
-            sides += [zeros // 2, zeros - zeros // 2]
-        return functional.pad(x, sides)
-
-
-class LiteConvolution(nn.Sequential):
-    """A convolution without bias that keeps or halves the sides of maps, and its batch norm."""
+    A stride of 2 halves the sides, rounded up, by zeros at the edges: TensorFlow's `same`.
+    """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1):
         super().__init__()
-        self.pad = nn.Identity() if stride == 1 else SamePadding(kernel)
-        around = kernel // 2 if stride == 1 else 0
+        self.kernel, self.stride, around = kernel, stride, kernel // 2 if stride == 1 else 0
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, around, groups=groups, bias=False)
         self.norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) → (B, C', H / stride, W / stride)."""
+        if self.stride > 1:
+            sides = []
+            for size in (x.shape[-1], x.shape[-2]):
+                zeros = self.kernel - 2 + size % 2
+                sides += [zeros // 2, zeros - zeros // 2]  # fewer zeros before than after
+            x = functional.pad(x, sides)
+        return self.norm(self.conv(x))
 
 
 class InvertedBlock(nn.Module):
