@@ -21,8 +21,7 @@ from lstr.errors import HistoryError
 from lstr.files.atomic import lock
 from lstr.pipelines.watching.event import WatchedEvent
 
-VERSION = 1  # of the tables, kept as SQLite's user_version
-# Earlier versions kept the time and the reason of the next attempt in `due`, `tries` and `reason`.
+VERSION = 2  # of the tables, kept as SQLite's user_version
 TABLES = """
 CREATE TABLE events (
     id TEXT PRIMARY KEY, source TEXT NOT NULL, action TEXT NOT NULL, start REAL NOT NULL, decided REAL NOT NULL,
@@ -32,10 +31,9 @@ CREATE TABLE events (
 CREATE INDEX events_by_start ON events (start);
 CREATE TABLE notices (
     id INTEGER PRIMARY KEY AUTOINCREMENT, event TEXT NOT NULL REFERENCES events (id) ON DELETE CASCADE,
-    channel TEXT NOT NULL, phase TEXT NOT NULL, due REAL NOT NULL, tries INTEGER NOT NULL DEFAULT 0,
-    delivered REAL, reason TEXT NOT NULL DEFAULT '', UNIQUE (event, channel, phase)
+    channel TEXT NOT NULL, phase TEXT NOT NULL, delivered REAL, UNIQUE (event, channel, phase)
 );
-CREATE INDEX notices_due ON notices (channel, due) WHERE delivered IS NULL;
+CREATE INDEX notices_pending ON notices (channel) WHERE delivered IS NULL;
 CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 COLUMNS = tuple(field.name for field in fields(WatchedEvent))
@@ -139,15 +137,16 @@ class History:
             except sqlite3.Error as error:
                 raise HistoryError(f"{self.path} cannot be read ({error}).", "check that it is a history.") from error
 
-    def begin(self, event: WatchedEvent, channels: Collection[str], now: datetime) -> None:
+    def begin(self, event: WatchedEvent, channels: Collection[str]) -> None:
         """Store a new event, with a notice for each of the channels."""
         with self._transaction() as connection:
             values = {n: v.timestamp() if isinstance(v, datetime) else v for n, v in vars(event).items()}
             marks = ", ".join("?" * len(values))
             connection.execute(f"INSERT INTO events ({', '.join(values)}) VALUES ({marks})", [*values.values()])
-            _add_notices(connection, event.id, channels, "new", now)
+            rows = [(event.id, channel) for channel in channels]
+            connection.executemany("INSERT INTO notices (event, channel, phase) VALUES (?, ?, 'new')", rows)
 
-    def update(self, event: WatchedEvent, now: datetime) -> None:
+    def update(self, event: WatchedEvent) -> None:
         """Store that an active event was seen again, or its end, with a notice for each channel that has its start."""
         end = event.end and event.end.timestamp()
         with self._transaction() as connection:
@@ -157,15 +156,17 @@ class History:
                 (end or event.seen.timestamp(), event.top_score, end, event.still_on, event.id),
             ).rowcount
             if changed and event.end:
-                query = "SELECT channel FROM notices WHERE event = ? AND phase = 'new'"
-                channels = [channel for (channel,) in connection.execute(query, (event.id,)).fetchall()]
-                _add_notices(connection, event.id, channels, "end", now)
+                connection.execute(
+                    "INSERT INTO notices (event, channel, phase) "
+                    "SELECT event, channel, 'end' FROM notices WHERE event = ? AND phase = 'new'",
+                    (event.id,),
+                )
 
-    def end_all(self, now: datetime) -> int:
+    def end_all(self) -> int:
         """End all active events when they were last seen, as after a kill, and return their number."""
         active = [_event(row) for row in self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE end IS NULL")]
         for event in active:
-            self.update(replace(event, end=event.seen, still_on=True), now)
+            self.update(replace(event, end=event.seen, still_on=True))
         return len(active)
 
     def attach(self, event_id: str, clip: str | None = None, picture: str | None = None) -> None:
@@ -224,8 +225,7 @@ class History:
         """Store that a channel announces neither start nor end of an event."""
         with self._transaction() as connection:
             connection.execute(
-                "UPDATE notices SET delivered = ?, reason = 'too old' "
-                "WHERE event = ? AND channel = ? AND delivered IS NULL",
+                "UPDATE notices SET delivered = ? WHERE event = ? AND channel = ? AND delivered IS NULL",
                 (now.timestamp(), notice.event.id, notice.channel),
             )
 
@@ -301,10 +301,3 @@ def _event(row: Collection[Any]) -> WatchedEvent:
         if values[name] is not None:
             values[name] = datetime.fromtimestamp(values[name]).astimezone()
     return WatchedEvent(**values | {"still_on": bool(values["still_on"])})
-
-
-def _add_notices(
-    connection: sqlite3.Connection, event_id: str, channels: Collection[str], phase: str, now: datetime
-) -> None:
-    rows = [(event_id, channel, phase, now.timestamp()) for channel in channels]
-    connection.executemany("INSERT OR IGNORE INTO notices (event, channel, phase, due) VALUES (?, ?, ?, ?)", rows)

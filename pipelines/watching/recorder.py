@@ -121,12 +121,11 @@ class Recorder:
         with self._lock:
             while self._pending:
                 event, phase = self._pending[0]
-                now = datetime.now().astimezone()
                 try:
                     if phase == "new":
-                        self._history.begin(event, self._channels_of(event, now), now)
+                        self._history.begin(event, self._channels_of(event, datetime.now().astimezone()))
                     else:
-                        self._history.update(event, now)
+                        self._history.update(event)
                 except HistoryError as error:
                     if not self._fails:
                         self._log(f"{error} Detection continues; events are stored and announced later.")

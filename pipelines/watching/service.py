@@ -148,7 +148,7 @@ class Service:
 
     def __enter__(self) -> "Service":
         try:
-            ended = self.history.end_all(datetime.now().astimezone())
+            ended = self.history.end_all()
             if ended:
                 self.log(f"{ended} events were active when the service was killed; each ends at its last decision.")
             self.dashboard.snoozes = self.policy.snoozes()

@@ -63,9 +63,9 @@ def history_folder(tmp_path):
     for hours, source, action in ((1, "hall", "falling"), (30, "hall", "lying"), (2, "door", "falling")):
         start = now - timedelta(hours=hours)
         event = WatchedEvent(new_id(start), source, action, start, start, 0.8, 0.9, start)
-        history.begin(event, [], now)
+        history.begin(event, [])
         if hours > 1:
-            history.update(replace(event, end=start + timedelta(seconds=4)), now)
+            history.update(replace(event, end=start + timedelta(seconds=4)))
     history.close()
     return tmp_path / "watch.data"
 

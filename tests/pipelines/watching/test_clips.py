@@ -88,7 +88,7 @@ def open_clips(tmp_path, history):
 
 def begin(clips, event: WatchedEvent) -> WatchedEvent:
     """Store an event, and start its clip."""
-    clips.history.begin(event, [], event.decided)
+    clips.history.begin(event, [])
     clips.begin(event)
     return event
 
@@ -170,7 +170,7 @@ def test_a_clip_ends_with_an_outage_or_a_new_frame_size(lstr, films, open_clips,
     wait_until(lambda: clips._recordings[event.id].file)
     later_camera.send(7, 9.5)
     ended = camera.end(event, outage + 8.0)
-    history.update(ended, ended.seen)
+    history.update(ended)
     clips.end(ended)
     later = record(clips, later_camera, 7.6, 8.0, 8.2)
     wait_until(lambda: history.find(event.id).clip)

@@ -19,9 +19,9 @@ from tests.support.watching import START, event_of, recent_event
 def test_old_events_are_deleted_with_their_notices(history):
     old, active, new = (recent_event(ago) for ago in (200, 150, 4))
     for event in (old, active, new):
-        history.begin(event, ["phone"], event.seen)
+        history.begin(event, ["phone"])
     for event in (old, new):
-        history.update(replace(event, end=event.start), event.seen)
+        history.update(replace(event, end=event.start))
     assert not history.delete_old(999_999 * 86_400.0)  # before year 1
     assert [event.id for event in history.delete_old(100)] == [old.id]
     assert {event.id for event in history.events()} == {active.id, new.id}
@@ -66,8 +66,8 @@ SECONDS = 10.0
 def add(history, clips, start, end, verdict, action="fall", source="hall", clip=True) -> str:
     """Store an event between two seconds after START, with a clip that begins two seconds before it; return its id."""
     event = event_of(source, action, START + timedelta(seconds=start))
-    history.begin(event, [], event.start)
-    history.update(replace(event, end=START + timedelta(seconds=end)), event.start)
+    history.begin(event, [])
+    history.update(replace(event, end=START + timedelta(seconds=end)))
     history.judge(event.id, verdict)
     if clip:
         clips.mkdir(exist_ok=True)

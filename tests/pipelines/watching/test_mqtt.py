@@ -124,12 +124,12 @@ def listener(broker) -> Iterator[Listener]:
 def test_messages_of_an_event(history, connect, prefix, listener):
     """After a restart during the event its state stays ON; the state of an action that was not announced is OFF."""
     event, state, silent = recent_event(), f"{prefix}/hall/falling/state", recent_event(action="running")
-    history.begin(silent, ["phone"], silent.decided)
+    history.begin(silent, ["phone"])
     with connect() as running:
         running.show_sources(ACTIONS)
         running.show_source("hall", True, True)
         wait_until(lambda: listener.last(f"{prefix}/available") == "online" and listener.last(state) == "OFF")
-        history.begin(event, ["home"], event.decided)
+        history.begin(event, ["home"])
         running.wake()
         wait_until(lambda: "home" not in count_pending(history) and listener.last(f"{prefix}/hall/event"))
         assert listener.last(state) == "ON" and listener.last(f"{prefix}/hall/last") == "falling"
@@ -141,7 +141,7 @@ def test_messages_of_an_event(history, connect, prefix, listener):
         wait_until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")
         wait_until(lambda: len(listener.messages[state]) > count)
         assert {*listener.messages[state][count:]} == {"ON"}
-        history.update(replace(event, end=event.seen), event.seen)
+        history.update(replace(event, end=event.seen))
         running.wake()
         wait_until(lambda: len(listener.messages[f"{prefix}/hall/event"]) == 2 and listener.last(state) == "OFF")
         assert listener.last(f"{prefix}/hall/health") == listener.last(f"{prefix}/hall/state") == "ON"
@@ -218,8 +218,8 @@ def test_a_broker_that_restarts_receives_all_states(history, tmp_path, monkeypat
     history.set_value("retained home", ["ha/old/config"])  # for the broker to forget at the first connection
     ended, active = recent_event(), recent_event(source="yard")
     for event in (ended, active):
-        history.begin(event, ["home"], event.decided)
-    history.update(replace(ended, end=ended.seen), ended.seen)
+        history.begin(event, ["home"])
+    history.update(replace(ended, end=ended.seen))
     channels = {"home": (MqttNotifier, MqttNotifier.Config("127.0.0.1", broker.port))}
     with Notifications(channels, history, print) as running:
         running.show_sources({"hall": ["falling"], "yard": ["falling"]})

@@ -58,7 +58,7 @@ def store(history):
     def begin(policy: Policy, *event) -> tuple[str, ...]:
         stored = after_noon(*event)
         channels = policy.channels_of(stored, stored.decided)
-        history.begin(stored, channels, stored.decided)
+        history.begin(stored, channels)
         return channels
 
     return begin
@@ -136,7 +136,7 @@ def announce(history):
 
     def begin(*events, find_image=lambda _: None, **tables) -> Notifications:
         for event in events or [recent_event()]:
-            history.begin(event, [*tables], event.decided)
+            history.begin(event, [*tables])
         return Notifications(tables, history, [].append, find_image)  # printing fails on a full disk
 
     return begin
@@ -160,7 +160,7 @@ def test_new_events_come_before_failed_ones(history, announce, monkeypatch):
     first, second, third = (recent_event() for _ in range(3))
     with Receiver(500) as receiver, announce(first, second, hook=webhook(receiver.root)) as running:
         wait_until(lambda: running.deliveries["hook"].failed)
-        history.begin(third, ["hook"], third.decided)
+        history.begin(third, ["hook"])
         running.wake()
         wait_until(lambda: not count_pending(history))
         assert ids(receiver) == [f"{event.id}.new" for event in (first, second, third, first)]
@@ -171,7 +171,7 @@ def test_events_older_than_a_day_are_not_announced(history, announce):
     with Receiver() as receiver:
         running = announce(*events, hook=webhook(receiver.root))
         for event in events:
-            history.update(replace(event, end=event.seen), event.seen)
+            history.update(replace(event, end=event.seen))
         with running:
             wait_until(lambda: not count_pending(history))
         assert ids(receiver) == [f"{events[-1].id}.new", f"{events[-1].id}.end"]
@@ -217,7 +217,7 @@ def test_apprise_waits_for_the_image(history, announce, tmp_path):
         phone = AppriseNotifier, AppriseNotifier.Config(receiver.root.replace("http://", "json://"))
         with announce(event, find_image=find, phone=phone) as running:
             wait_until(lambda: not count_pending(history))
-            history.update(replace(event, end=event.seen), event.seen)
+            history.update(replace(event, end=event.seen))
             running.wake()
             wait_until(lambda: not count_pending(history))
         (posted,) = receiver.posted  # an end is not sent: a message cannot be changed
@@ -346,7 +346,7 @@ def test_a_channel_of_another_package(history, tmp_path, monkeypatch):
     channel = f'[channels.notes]\nkind = "{name}"\npath = "{tmp_path / "notes.txt"}"\n'
     (tmp_path / "watch.toml").write_text(f'[sources.hall]\naddress = "http://127.0.0.1:9/hall"\n{channel}')
     event = recent_event()
-    history.begin(event, ["notes"], event.decided)
+    history.begin(event, ["notes"])
     with Notifications(read_config(tmp_path / "watch.toml").channels, history, print):
         wait_until(lambda: not count_pending(history))
     assert "falling" in (tmp_path / "notes.txt").read_text()

@@ -209,8 +209,8 @@ def test_old_events_are_deleted_and_delayed_ones_stored(start_service, monkeypat
     monkeypatch.setattr(service_module, "CLEAN_INTERVAL_S", 0.1)
     with start_service("[history]\ndays = 1\n") as service:
         old, new = recent_event(3 * 86400.0), recent_event()
-        service.history.begin(old, [], old.start)
-        service.history.update(replace(old, end=old.start), old.seen)
+        service.history.begin(old, [])
+        service.history.update(replace(old, end=old.start))
         wait_until(lambda: service.history.find(old.id) is None)
         service.recorder.add(new, "new")
         service.history._connection.execute("PRAGMA query_only=ON")  # every write fails, as on a full disk

@@ -106,7 +106,7 @@ def events(service):
     """Four events of an action, the latest first."""
     stored = [event_of(start=START - timedelta(hours=k), top_score=0.9 - k / 10) for k in range(4)]
     for event in stored:
-        service.history.begin(event, (), START)
+        service.history.begin(event, ())
     return stored
 
 
@@ -255,7 +255,7 @@ def test_secrets_stay_hidden(start_service, small_set, tmp_path, fast_starts, ca
     address = "http://u:hunter6@127.0.0.1:9/hall?token=hunter6"
     with start_service(f"[channels]{CHANNELS}", address=address, model=small_set.checkpoint) as service:
         visitor, event = Visitor(service.server.address), recent_event()
-        service.history.begin(event, ["hook", "house", "phone"], event.start)
+        service.history.begin(event, ["hook", "house", "phone"])
         service.notifications.wake()
         wait_until(lambda: all(delivery.failed for delivery in service.notifications.deliveries.values()))
         wait_until(lambda: service.status().get("hall") or service.dashboard.state()["sources"][0]["trouble"])

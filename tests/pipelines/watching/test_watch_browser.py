@@ -149,8 +149,8 @@ def check_filters(page, service: Service) -> None:
     for k in range(60):
         source, action = "hall" if k % 2 else HOSTILE, HOSTILE if k % 3 == 0 else "wave"
         event = event_of(source, action, now() - timedelta(days=1, minutes=k), model=HOSTILE)
-        service.history.begin(event, (), now())
-        service.history.update(replace(event, end=event.seen), now())
+        service.history.begin(event, ())
+        service.history.update(replace(event, end=event.seen))
     page.reload()
     wait_for_count(page, ".event", 50)
     page.click("#older")
