@@ -29,6 +29,7 @@ SEEN_GRID: Axes = (tuple(level for level in LEVELS if level <= DEFAULT.on), SHAR
 PRIOR_LABELS = 5
 F1_TOLERANCE = 0.01  # rules with an F1 this close to the best count as equal, if networks were trained on the videos
 TIED = 1e-9
+NEIGHBOURS = (0.25, 0.5, 0.25)  # weights for averaging with neighbours; at an edge the value replaces a missing one
 # With fewer labels, actions may be separate in time only by chance
 FEWEST_LABELS = 20
 # How much F1 a second of mean delay is worth. Chosen on all videos but one and tested on that one, F1 is .898 and the
@@ -136,9 +137,11 @@ def _choose(
         seconds = clock.seconds * counts[..., DELAY] / np.maximum(counts[..., FOUND], TIED)
         return f1_of(counts) if seen else f1_of(counts) - DELAY_PRICE * seconds
 
+    from scipy.ndimage import correlate1d  # here, because a detection needs no scipy
+
     smooth = value_of(counts.sum(axis=-2))
     for axis in range(len(axes)):
-        smooth = _smooth(smooth, axis)
+        smooth = correlate1d(smooth, NEIGHBOURS, axis, mode="nearest")
 
     def cost(at: int) -> tuple[float, ...]:
         rule, delays = rules[at], rules[at].delays(clock)
@@ -154,7 +157,7 @@ def _choose(
     for c in range(len(actions)) if not seen else ():
         own, others = line[:, c], line.sum(axis=1) - line[:, c]
         weight = min(1.0, PRIOR_LABELS / max(1, others[0, LABELS]))
-        value = _smooth(value_of(own + weight * others), 0)
+        value = correlate1d(value_of(own + weight * others), NEIGHBOURS, mode="nearest")
         places[c] = min(np.flatnonzero(value >= value.max() - TIED).tolist(), key=lambda k: abs(k - place))
     ratio = rules[best].off / rules[best].on
     by_class = {
@@ -206,13 +209,6 @@ def f1_of(counts: NDArray[np.integer | np.floating]) -> NDArray[np.float64]:
     """Return the F1 of counts (..., 4)."""
     whole = counts[..., LABELS] + counts[..., DETECTIONS]
     return 2 * counts[..., FOUND] / np.maximum(whole, TIED)
-
-
-def _smooth(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Smooth along an axis with weights 1, 2, 1; at an edge the value also replaces its missing neighbour."""
-    moved = np.moveaxis(values, axis, 0)
-    padded = np.concatenate([moved[:1], moved, moved[-1:]])
-    return np.moveaxis((padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4, 0, axis)
 
 
 def curves_of(scores: np.ndarray, actions: Sequence[int], highest: bool) -> np.ndarray:
