@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,32 +35,25 @@ WITH_CLUSTERS = (9, 0)  # compute capability
 BLOCKS = (1, 2, 4, 8, 16)  # per cluster; every GPU with clusters supports 8, but not every one 16
 FUNCTION = b"solve_scale"
 HERE = Path(__file__).parent
+SOURCE, HEADERS = HERE / "tvl1_cluster.cu", (HERE / "tvl1_median.h", HERE / "tvl1_band.h")
 FOLDER = "kernels"  # in the home folder
 CHECK_BYTES = 4  # at the start of a stored file: the checksum of the remaining bytes
 
 
-@dataclass(frozen=True)
-class CudaSource:
-    """A CUDA source file, with all headers that it includes."""
-
-    path: Path
-    headers: tuple[Path, ...] = ()
-    options: tuple[str, ...] = ()
-
-    def key(self, architecture: str, made_by: str) -> str:
-        """Return a hash of everything that the compiled kernel depends on; `made_by` names compiler and driver."""
-        content = hashlib.sha256()
-        for part in (*self.options, architecture, made_by, *(p.read_text() for p in (self.path, *self.headers))):
-            content.update(part.encode() + b"\0")
-        return content.hexdigest()
-
-
-def source(clusters: bool) -> CudaSource:
-    """Return the kernel, with clusters of blocks or with one block per pair."""
+def compile_options(clusters: bool) -> tuple[str, ...]:
+    """Return the compiler's options for the kernel with clusters of blocks, or with one block per pair."""
     # no fused multiply-add, and subnormal numbers are zero, as in tvl1.c: results must be equal to the bit
     options = ("--std=c++17", "--fmad=false", "--ftz=true", "--ptxas-options=-v")
     sizes = (f"-DTHREADS={THREADS}", f"-DPIXELS={PIXELS if clusters else PIXELS_ALONE}", f"-DCLUSTERS={int(clusters)}")
-    return CudaSource(HERE / "tvl1_cluster.cu", (HERE / "tvl1_median.h", HERE / "tvl1_band.h"), options + sizes)
+    return options + sizes
+
+
+def code_key(options: Sequence[str], architecture: str, made_by: str) -> str:
+    """Return a hash of everything that the compiled kernel depends on; `made_by` names compiler and driver."""
+    content = hashlib.sha256()
+    for part in (*options, architecture, made_by, *(path.read_text() for path in (SOURCE, *HEADERS))):
+        content.update(part.encode() + b"\0")
+    return content.hexdigest()
 
 
 def bindings() -> tuple[Any, Any]:
@@ -87,8 +81,8 @@ def checked(returned: tuple[Any, ...]) -> Any:
     return None if not values else values[0] if len(values) == 1 else tuple(values)
 
 
-def compile_source(source: CudaSource, architecture: str) -> tuple[bytes, str]:
-    """Compile a source for an architecture, such as sm_90; needs no GPU.
+def compile_kernel(options: Sequence[str], architecture: str) -> tuple[bytes, str]:
+    """Compile the kernel for an architecture, such as sm_90; needs no GPU.
 
     Returns the code, and the compiler's log with its use of registers and memory. Raises FlowError with NVRTC's error.
     """
@@ -99,35 +93,34 @@ def compile_source(source: CudaSource, architecture: str) -> tuple[bytes, str]:
         checked(get(program, text))
         return text[:size]
 
-    texts = [path.read_bytes() for path in source.headers]
-    names = [path.name.encode() for path in source.headers]
-    path = source.path
-    program = checked(nvrtc.nvrtcCreateProgram(path.read_bytes(), path.name.encode(), len(names), texts, names))
+    texts = [path.read_bytes() for path in HEADERS]
+    names = [path.name.encode() for path in HEADERS]
+    program = checked(nvrtc.nvrtcCreateProgram(SOURCE.read_bytes(), SOURCE.name.encode(), len(names), texts, names))
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={architecture}", *source.options)]
-        result = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
+        encoded = [option.encode() for option in (f"--gpu-architecture={architecture}", *options)]
+        result = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)[0]
         log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace").rstrip("\0\n ")
         if int(result):
             reason = next((line for line in log.splitlines() if "error" in line), result.name)
-            raise FlowError(f"NVRTC does not compile {path.name} for {architecture}: {reason}")
+            raise FlowError(f"NVRTC does not compile {SOURCE.name} for {architecture}: {reason}")
         return read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN), log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def load_code(source: CudaSource, architecture: str) -> bytes:
+def load_code(options: Sequence[str], architecture: str) -> bytes:
     """Return compiled code from the home folder, or compile and store it for later processes.
 
     A damaged file is replaced. If the folder is not writable, each process compiles again.
     """
     driver, nvrtc = bindings()
     made_by = f"{checked(nvrtc.nvrtcVersion())} {checked(driver.cuDriverGetVersion())}"
-    path = home() / FOLDER / f"{source.path.stem}-{architecture}-{source.key(architecture, made_by)[:20]}.cubin"
+    path = home() / FOLDER / f"{SOURCE.stem}-{architecture}-{code_key(options, architecture, made_by)[:20]}.cubin"
     with suppress(OSError):
         content = path.read_bytes()
         if zlib.crc32(content[CHECK_BYTES:]).to_bytes(CHECK_BYTES, "little") == content[:CHECK_BYTES]:
             return content[CHECK_BYTES:]
-    code, _ = compile_source(source, architecture)
+    code, _ = compile_kernel(options, architecture)
     with suppress(OSError, OutputError), replacing(path) as temporary:
         temporary.write_bytes(zlib.crc32(code).to_bytes(CHECK_BYTES, "little") + code)
     return code
@@ -175,7 +168,7 @@ class ClusterKernel:
         capability = properties.major, properties.minor
         self.clusters = capability >= WITH_CLUSTERS
         architecture = f"sm_{capability[0]}{capability[1]}"
-        code = load_code(source(self.clusters), architecture)
+        code = load_code(compile_options(self.clusters), architecture)
         self._enter()
         self.function = self._call("cuModuleGetFunction", self._call("cuModuleLoadData", code), FUNCTION)
         optin = self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN

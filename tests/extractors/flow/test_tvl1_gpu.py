@@ -24,14 +24,15 @@ from lstr.extractors.flow import tvl1_gpu
 from lstr.extractors.flow import workers as flow
 from lstr.extractors.flow.tvl1 import INNER, OUTER, WARPS, image_planes, stop_bound
 from lstr.extractors.flow.tvl1_cluster import (
+    SOURCE,
     STATIC,
     THREADS,
     ClusterKernel,
     Limits,
     bindings,
-    compile_source,
+    compile_kernel,
+    compile_options,
     layouts,
-    source,
 )
 from lstr.extractors.flow.tvl1_gpu import OPENERS, Solver, flow_between, flow_on
 from lstr.extractors.flow.workers import native_flow
@@ -75,7 +76,7 @@ def host(tmp_path_factory) -> HostKernel:
     has_fma = platform.machine() == "x86_64" and info.exists() and "fma" in info.read_text().split()
     options = "-O3 -std=c++17 -shared -fPIC -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno".split()
     options += ["-fno-trapping-math", *["-mfma"] * has_fma]
-    subprocess.run([compiler, *options, "-x", "c++", source(True).path, "-o", library], check=True)
+    subprocess.run([compiler, *options, "-x", "c++", SOURCE, "-o", library], check=True)
     return HostKernel(library)
 
 
@@ -215,7 +216,7 @@ def test_the_cuda_kernel_compiles_without_spills(architecture):
         bindings()
     except FlowError as error:
         pytest.skip(str(error))
-    code, log = compile_source(source(clusters=architecture != "sm_80"), architecture)
+    code, log = compile_kernel(compile_options(clusters=architecture != "sm_80"), architecture)
     assert code.startswith(b"\x7fELF") and b"solve_scale" in code
     usage = re.search(r"Used (\d+) registers.*?(\d+) bytes smem", log)
     assert int(usage[1]) * THREADS <= 65_536, "registers of a processor"

@@ -11,7 +11,7 @@ import torch
 from lstr.errors import FlowError
 from lstr.extractors.flow import tvl1_gpu, workers
 from lstr.extractors.flow import workers as workers_module
-from lstr.extractors.flow.tvl1_cluster import source
+from lstr.extractors.flow.tvl1_cluster import code_key, compile_options
 from lstr.extractors.flow.tvl1_gpu import OPENERS, PAIR_FLOW, BatchingThread, Solver, open_solver, small_pair, try_pair
 from lstr.extractors.flow.workers import (
     ALGORITHMS,
@@ -216,5 +216,6 @@ def test_kernels_without_a_gpu(monkeypatch):
 
 
 def test_compiled_code_is_stored_per_architecture_compiler_and_options():
-    keys = {source(c).key(name, driver) for c in (True, False) for name in ("sm_90", "sm_100") for driver in "12"}
-    assert len(keys) == 8 and source(True).key("sm_90", "1") in keys
+    options = [compile_options(clusters) for clusters in (True, False)]
+    keys = {code_key(o, name, driver) for o in options for name in ("sm_90", "sm_100") for driver in "12"}
+    assert len(keys) == 8 and code_key(options[0], "sm_90", "1") in keys
