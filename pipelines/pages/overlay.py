@@ -168,6 +168,8 @@ class Panel:
         latest = sorted(known, key=lambda label: known[label][-1][0])[-MAX_LANES:]
         rows = [label for label in self.labels if len(self.labels) <= MAX_LANES or label in latest]
         n_decided = int(now / CHUNK_SECONDS + 1e-6)
+        # of each column
+        chunks = ((now - np.arange(self.width - self.names - 1, -1, -1) / scale) // CHUNK_SECONDS).astype(int)
         active = []
         for row, label in enumerate(rows):
             top, bottom = row * self.lane + 3, (row + 1) * self.lane - 3
@@ -175,7 +177,14 @@ class Panel:
             curve: NDArray[np.floating] = np.zeros(0)
             if self.scores is not None:
                 curve = self.scores[:n_decided, self.classes.index(label)]
-                self._draw_curve(canvas[top:bottom, self.names :], curve, now, scale, self.colours[label])
+                # as steps, paler than segments
+                values = np.zeros(self.width - self.names)
+                if len(curve):
+                    is_decided = (chunks >= 0) & (chunks < len(curve))
+                    values = np.where(is_decided, curve[chunks.clip(0, len(curve) - 1)], 0)
+                heights = np.rint(np.nan_to_num(values) * (bottom - top) * 0.6)
+                below = np.arange(bottom - top - 1, -1, -1)[:, None] < heights  # (rows, columns)
+                canvas[top:bottom, self.names :][below] = (0.7 * self.colours[label] + 0.3 * PAPER).astype(np.uint8)
             canvas[bottom : bottom + 1, self.names :] = LINE
             for start, end, _ in segments:
                 left = round(self.width - (now - start) * scale)
@@ -191,20 +200,6 @@ class Panel:
         self._write(canvas, f"{int(now // 60)}:{now % 60:05.2f}", 6, foot, INK, self.names)
         self._write(canvas, "  ·  ".join(active), self.names, foot, INK, self.width - self.names - 6)
         return canvas
-
-    def _draw_curve(
-        self, lane: Image, scores: NDArray[np.floating], now: float, scale: float, colour: NDArray[np.uint8]
-    ) -> None:
-        """Draw scores (chunks so far,) as steps, paler than segments."""
-        height, width = lane.shape[:2]
-        chunks = ((now - (width - np.arange(width) - 1) / scale) // CHUNK_SECONDS).astype(int)
-        values = np.zeros(width)
-        if len(scores):
-            is_decided = (chunks >= 0) & (chunks < len(scores))
-            values = np.where(is_decided, scores[chunks.clip(0, len(scores) - 1)], 0)
-        heights = np.rint(np.nan_to_num(values) * height * 0.6)
-        below = np.arange(height - 1, -1, -1)[:, None] < heights  # (rows, columns)
-        lane[below] = (0.7 * colour + 0.3 * PAPER).astype(np.uint8)
 
     def _write(self, canvas: Image, text: str, x: int, y: int, colour: NDArray[np.uint8], width: int) -> None:
         mask = letters(text, self.size)[: self.height - y, :width, None]
