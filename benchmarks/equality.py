@@ -238,7 +238,7 @@ def check_tree(tree: Path, work: Path) -> None:
 def run(job: Job, tree: Path, work: Path) -> tuple[dict[str, Parts], str]:
     """Run a job; return its items as {name: parts}, and the reason if it failed, else an empty string."""
     words = job.words.split()
-    command = ["-P", *(words[1:] if words[0] == "python" else ["-m", "lstr_cli.main", *words])]
+    command = ["-P", *(words[1:] if words[0] == "python" else ["-m", "lstr_cli", *words])]
     with ExitStack() as stack:
         source = stack.enter_context((work / job.piped).open("rb")) if job.piped else subprocess.DEVNULL
         done = subprocess.run(

@@ -46,7 +46,7 @@ class Way:
     def command(self, files: dict[bool, Path], video: Path) -> list[str]:
         """Return the `lstr detect` command for a video."""
         model = str(files[self.exported])
-        return [self.python, "-m", "lstr_cli.main", "detect", str(video), "-m", model, *self.options]
+        return [self.python, "-m", "lstr_cli", "detect", str(video), "-m", model, *self.options]
 
     def scores(self, files: dict[bool, Path], video: Path, folder: Path) -> np.ndarray:
         """Return probabilities (chunks, classes) of a video."""
@@ -115,11 +115,11 @@ def models_of(options: argparse.Namespace, folder: Path) -> dict[str, dict[bool,
         if recipe not in found:
             random = random_checkpoint(recipe, folder / f"{recipe}.pt")
             packed = folder / f"{recipe}.lstr"
-            subprocess.run([sys.executable, "-m", "lstr_cli.main", "pack", random, "-o", packed], check=True)
+            subprocess.run([sys.executable, "-m", "lstr_cli", "pack", random, "-o", packed], check=True)
             found[recipe] = {False: packed}
     for name, files in found.items():
         files[True] = folder / f"{name}-run.lstr"
-        command = [sys.executable, "-m", "lstr_cli.main", "export", files[False], "-o", files[True]]
+        command = [sys.executable, "-m", "lstr_cli", "export", files[False], "-o", files[True]]
         subprocess.run(command, check=True)
     return found
 

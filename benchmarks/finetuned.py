@@ -188,7 +188,7 @@ def lstr(*words: object) -> float:
     """Run a command of lstr; return its seconds."""
     print("  lstr", *words, flush=True)
     start = perf_counter()
-    subprocess.run([sys.executable, "-m", "lstr_cli.main", *map(str, words)], check=True)
+    subprocess.run([sys.executable, "-m", "lstr_cli", *map(str, words)], check=True)
     return perf_counter() - start
 
 

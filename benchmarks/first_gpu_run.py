@@ -60,7 +60,7 @@ def missing_wheels() -> list[Path]:
 
 def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
     """Return the time limit in seconds and the command of each step; names say what is measured."""
-    lstr = [sys.executable, "-m", "lstr_cli.main"]
+    lstr = [sys.executable, "-m", "lstr_cli"]
     flow = ["env", f"LSTR_FLOW_BACKEND={'native' if dry else 'cuda'}"]
     own = [sys.executable, __file__, *(["--dry-run"] if dry else []), "-o", work, "--step"]
     carried = sorted((CARRIED / "videos").glob("*"))

@@ -245,7 +245,7 @@ def run(model: Path, films: list[Film], seconds: float, options: list[str], pyth
     own = process_time()
     with playing(films) as server:
         addresses = [server.address(number) for number in range(len(films))]
-        command = [python, "-m", "lstr_cli.main", "detect", *addresses, "-m", str(model), "-f", "jsonl"]
+        command = [python, "-m", "lstr_cli", "detect", *addresses, "-m", str(model), "-f", "jsonl"]
         command += ["--duration", f"{seconds}s", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:

@@ -48,8 +48,8 @@ def test_commands_of_the_gpu_run_parse(tmp_path, dry, monkeypatch):
     for limit, command in first_gpu_run.commands(tmp_path, dry).values():
         words = list(map(str, command))
         assert limit > 0 and all(Path(word).is_file() for word in words if word.endswith(".py")), shlex.join(words)
-        if "lstr_cli.main" in words:
-            parse(words[words.index("lstr_cli.main") + 1 :])
+        if "lstr_cli" in words:
+            parse(words[words.index("lstr_cli") + 1 :])
             parsed += 1
     assert parsed == (4 if dry else 8)
 

@@ -322,7 +322,7 @@ def test_a_camera_overwrites_no_file(loaded, networks, tmp_path, monkeypatch):
 )
 def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, number, code):
     """After SIGKILL all lines are complete, except perhaps the last; the other signals complete all files."""
-    command = [sys.executable, "-m", "lstr_cli.main", "detect", "-", "-c", small_set.checkpoint, "-o", tmp_path]
+    command = [sys.executable, "-m", "lstr_cli", "detect", "-", "-c", small_set.checkpoint, "-o", tmp_path]
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*map(str, command)], **pipes, preexec_fn=restore_signals) as process:
         process.stdin.write(streams[0])
