@@ -142,7 +142,7 @@ def test_a_video_file_belongs_to_the_video_of_its_name_or_the_only_video(labels,
     assert annotated.videos["a"].media == str(tmp_path / file)
 
 
-@pytest.mark.parametrize("text", ["", "so 1\n", "Day 3, camera 2\n"])
+@pytest.mark.parametrize("text", ["", "so 1\n", "Day 3, camera 2\n", '"Day 3\n'])
 def test_other_text_files_in_a_folder_are_ignored(tmp_path, text):
     (tmp_path / "a.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\njump\n")
     (tmp_path / "notes.txt").write_text(text)
