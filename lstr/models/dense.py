@@ -25,8 +25,7 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
     """Return logits (L, 1 + anticipation, C) of a video with features (L, D), batch_size windows at once."""
     model, config, L = constants.model, constants.model.config, len(features)
     work = torch.cat([model.feature_head_work(part) for part in features.split(ROWS)])  # (L, d_model)
-    long: Tensors = {}
-    apart = index.spacing(config)
+    long, buffers, apart = Tensors(), Tensors(), index.spacing(config)
     if config.grid == "sliding" and L <= config.long_length + config.work_length:
         # Until the memory is full, a sliding grid uses the multiples of its stride alone.
         apart = config.long_stride
@@ -37,7 +36,6 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
     if config.gru:
         tokens = torch.cat([model.feature_head_long(part) for part in features.split(ROWS)])
         histories = F.pad(model.gru(tokens[None])[0][0], (0, 0, 1, 0))
-    buffers: Tensors = {}
     logits = work.new_empty(L, 1 + config.anticipation, model.n_classes)
     # Windows whose long memories have most chunks in common are computed together: every stride-th one, on a sliding
     # grid once the memory is full, on an anchored one once the work memory is.
