@@ -24,10 +24,6 @@ function readSource(state) {
   readScores({ ...state, source: state.name });
   if (edited?.source === source) drawZones();
 }
-function removeSource(name) {
-  leaveZones(sources.get(name));
-  sources.delete(name);
-}
 /* The decisions since the last ones: `codes` are `columns` codes of each class, up to column `first` + `columns` - 1. */
 function readScores({ source: name, first, columns, at, codes: text, picture }) {
   const source = sources.get(name), given = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)), moved = Math.min(ROWS, first + columns - 1 - source.newest);
@@ -37,11 +33,7 @@ function readScores({ source: name, first, columns, at, codes: text, picture }) 
     source.codes.set(given.subarray(row * columns, (row + 1) * columns), end - columns);
   }
   Object.assign(source, { newest: first + columns - 1, at: wallOf(at), picture });
-  findGaps(source);
-  showSource(source);
-}
-/* Chunks without a decision since the first one in view. */
-function findGaps(source) {
+  /* chunks without a decision since the first one in view */
   source.gaps = [];
   let before = -1;
   for (let column = 0; column < (source.classes.length ? ROWS : 0); column++) {
@@ -49,6 +41,7 @@ function findGaps(source) {
     if (before >= 0 && column > before + 1) source.gaps.push([(before + 1) * step, column * step]);
     before = column;
   }
+  showSource(source);
 }
 /* Events are bars of a lane; the latest decision is at its end. */
 function laneOf(source, index) {

@@ -32,7 +32,11 @@ function readAll(state) {
   zone = state.now.slice(23);
   clockAhead = Date.parse(state.now) - Date.now();
   Object.assign(report.colours, state.colours);
-  for (const name of [...sources.keys()]) if (!state.sources.some((source) => source.name === name)) removeSource(name);
+  for (const [name, source] of [...sources]) {
+    if (state.sources.some((other) => other.name === name)) continue;
+    leaveZones(source);
+    sources.delete(name);
+  }
   for (const source of sources.values()) source.events = source.events.filter(({ end }) => end);
   state.sources.forEach(readSource);
   state.on.forEach(keepInLane);
