@@ -235,3 +235,7 @@ def refusal(stream: TextIO) -> str:
         return getattr(error, "strerror", None) or str(error)
     refused = raw.refused if isinstance(raw, StandardStream) else None
     return (refused.strerror or str(refused)) if refused else ""
+
+
+if __name__ == "__main__":
+    main()
