@@ -137,8 +137,8 @@ def raise_in(stage: str, error: Exception):
     """Raise an error in a stage of the work on the source `bad`."""
     read_frames, step = LiveReader._timed, streaming.step_streams
 
-    def cut(self, frames):
-        for frame in read_frames(self, frames):
+    def cut(self, reader, frames):
+        for frame in read_frames(self, reader, frames):
             if self.input.id == "bad":
                 raise error
             yield frame
@@ -327,7 +327,8 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, number, co
     with subprocess.Popen([*map(str, command)], **pipes, preexec_fn=restore_signals) as process:
         process.stdin.write(streams[0])
         process.stdin.flush()
-        wait_until(lambda: sum(path.read_text().count('"chunk"') for path in tmp_path.glob("*.jsonl")) >= 3)
+        lines = lambda: sum(path.read_text().count('"chunk"') for path in tmp_path.glob("*.jsonl"))  # noqa: E731
+        wait_until(lambda: lines() >= 3 or process.poll() is not None)
         process.send_signal(number)
         err = process.communicate()[1].decode()
     assert process.returncode == code and "Traceback" not in err, err
