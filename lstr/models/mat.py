@@ -171,7 +171,8 @@ class MAT(Foresight):
 
     def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Mask, together: bool = False) -> Tensors:
         n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
-        grouped = keys.new_full((len(keys),), n_groups > 0, dtype=torch.bool)
+        # of floats, because torch.jit cannot trace a full tensor of booleans
+        grouped = torch.full((len(keys),), float(n_groups), device=keys.device) > 0
         if mask is not None:
             grouped = self.grouped(mask, together)
         places = torch.arange(n, device=keys.device)
