@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lstr.errors import LstrError
+
 # Chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding).
 FEATURES_PER_SECOND = 4
 
@@ -88,3 +93,22 @@ class Clock:
 
 # The clock of features that are made here: 4 chunks a second from the beginning.
 CLOCK = Clock()
+
+
+def taken_features(
+    rgb_dim: int, flow_dim: int, rgb: ArrayLike | None, flow: ArrayLike | None, n_streams: int
+) -> dict[str, ArrayLike]:
+    """Return the features of a chunk that a model takes, by stream. Raises LstrError unless each is (B, width)."""
+    taken = {}
+    for name, values, width in (("rgb", rgb, rgb_dim), ("flow", flow, flow_dim)):
+        if width == 0:
+            continue
+        if values is None:
+            raise LstrError(f"The model takes {name} features but the chunk has none.", f"extract {name} features too.")
+        if np.shape(values) != (n_streams, width):
+            raise LstrError(
+                f"The {name} features have shape {(*np.shape(values),)}, but the stream takes ({n_streams}, {width}).",
+                "use features from the recipe the model was trained on, one row per stream.",
+            )
+        taken[name] = values
+    return taken

@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
+from lstr.chunk import taken_features
 from lstr.config import Size, SizeOrZero, WindowConfig
 from lstr.errors import CheckpointError, LstrError, install_hint
 from lstr.windows.plans import Form, Joined
@@ -189,7 +190,7 @@ def step_streams(
     Raises LstrError on features that do not fit or are not finite; the state is then unchanged.
     """
     about, which, parts = step.description, np.array(streams, dtype=np.int64), []
-    for stream, given in taken_features(about, rgb, flow, len(which)).items():
+    for stream, given in taken_features(about.rgb_dim, about.flow_dim, rgb, flow, len(which)).items():
         part = np.asarray(given)
         if part.dtype.kind not in "biuf":
             raise LstrError(f"The {stream} features are not numbers ({part.dtype}).", "use features of real numbers.")
@@ -217,22 +218,3 @@ def step_streams(
             state.tensors[name][own] = array[: len(own)]
     state.chunks[which] += 1
     return np.concatenate(scores)
-
-
-def taken_features(
-    model: WindowConfig | StepDescription, rgb: ArrayLike | None, flow: ArrayLike | None, n_streams: int
-) -> dict[str, ArrayLike]:
-    """Return the features of a chunk that a model takes, by stream. Raises LstrError unless each is (B, width)."""
-    taken = {}
-    for name, values, width in (("rgb", rgb, model.rgb_dim), ("flow", flow, model.flow_dim)):
-        if width == 0:
-            continue
-        if values is None:
-            raise LstrError(f"The model takes {name} features but the chunk has none.", f"extract {name} features too.")
-        if np.shape(values) != (n_streams, width):
-            raise LstrError(
-                f"The {name} features have shape {(*np.shape(values),)}, but the stream takes ({n_streams}, {width}).",
-                "use features from the recipe the model was trained on, one row per stream.",
-            )
-        taken[name] = values
-    return taken

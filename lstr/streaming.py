@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr import checkpoint
+from lstr.chunk import taken_features
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
-from lstr.exported import taken_features
 from lstr.files.arrays import tensor_of
 from lstr.kinds import from_json
 from lstr.models.kind import Model
@@ -146,7 +146,7 @@ def step_streams(
     """
     _check_model(model, state.model.config)
     parts: list[Tensor] = []
-    for name, values in taken_features(model.config, rgb, flow, len(streams)).items():
+    for name, values in taken_features(model.config.rgb_dim, model.config.flow_dim, rgb, flow, len(streams)).items():
         try:
             part = tensor_of(values)
         except ValueError as error:
