@@ -35,7 +35,8 @@ MODULES_WITHOUT_TORCH = (
 # Bottom to top. Modules and folders of one line do not import each other.
 ORDER = {
     "lstr": (
-        ("errors", "chunk"),
+        ("errors",),
+        ("chunk",),
         ("files", "settings"),
         ("labels", "config"),
         ("windows", "metrics"),
