@@ -181,7 +181,7 @@ def start(command: Sequence[str]) -> "subprocess.Popen[str]":
     Raises OSError.
     """
     process = subprocess.Popen(
-        command_of("lstr_cli", *command[1:], "--json"),
+        command_of("lstr_cli.main", *command[1:], "--json"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,  # the model file has the result
         stderr=subprocess.PIPE,

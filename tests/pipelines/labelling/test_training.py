@@ -96,6 +96,14 @@ def test_a_failure_is_an_error_with_a_hint(labelled, learn, program, error):
         assert training.describe()["error"] == "" and training.describe()["progress"]["number"] == 1
 
 
+def test_the_error_of_the_real_command_is_shown(labelled):
+    """Of `lstr learn`, which finds no file of this name."""
+    with Training(labelled, ["no-such-video.mp4"]) as training:
+        training.begin()
+        state = wait(training)
+        assert "no-such-video.mp4" in state["error"] and state["hint"] and not state["models"]
+
+
 def test_working_folders_of_old_models_are_removed(labelled, learn):
     learn("sys.exit(0)")
     with Training(labelled, ["videos"]) as training:
