@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lstr.extractors.video.frames import CHUNK_SECONDS
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import actions_of
 from lstr.pipelines.detection.decision import Decision, End, Opened, Sink
 from lstr.timeline import Event
 from lstr_cli import console
@@ -130,7 +130,7 @@ class Progress(Sink):
         if self._latest is None:
             return []
         scores = dict(zip(self._classes, map(float, self._latest.scores), strict=True))
-        names = [label for label in self._classes if label not in (BACKGROUND, AMBIGUOUS)]
+        names = actions_of(self._classes)
         chosen = sorted(names, key=lambda label: (label not in self._active, -scores[label]))[:MAX_ACTIONS]
         return [(label, scores[label]) for label in names if label in chosen]
 

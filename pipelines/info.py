@@ -207,7 +207,8 @@ def _describe_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, A
 
 def _describe_model_file(path: Path) -> dict[str, Any]:
     from lstr.extractors.networks.weights_file import sha256_of
-    from lstr.pipelines.model_files.card import actions_of, exported_in_words, network_of
+    from lstr.labels.label_set import actions_of
+    from lstr.pipelines.model_files.card import exported_in_words, network_of
     from lstr.pipelines.model_files.model_file import open_model, refusals
 
     model = open_model(path)
@@ -222,7 +223,7 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
             "title": about["title"],
             "format": about["format"],
             **_present(demo=about.get("demo") is True),
-            "actions": actions_of(about),
+            "actions": actions_of(about["classes"]),
             **_present(runs_without_torch=exported_in_words(about) if model.exported is not None else ""),
             "networks": {stream: network_of(entry, model.recipe.size_of(stream)) for stream, entry in networks},
             "recipe_id": model.recipe.id if about["recipe"] else "features of other programs",

@@ -128,7 +128,7 @@ def check(
 def check_set(labels: Labels) -> Iterator[Finding]:
     """Yield findings about the labels as a whole: subsets, classes and recordings."""
     yield from (Finding(NOTE, note.kind, "", note.sentence) for note in labels.notes)
-    videos, actions = labels.videos, actions_of(labels)
+    videos, actions = labels.videos, actions_of(labels.classes)
     examples: dict[str | None, Counter[str]] = defaultdict(Counter)  # per class, by subset; None is the total
     for video in videos.values():
         for key in (video.subset, None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,9 @@ class Labels:
     """Entries that were interpreted instead of read literally; `lstr.labels.check.check` lists them."""
 
 
-def actions_of(labels: Labels) -> tuple[str, ...]:
+def actions_of(classes: Iterable[str]) -> list[str]:
     """Return the classes without "Background" and "Ambiguous"."""
-    return tuple(name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS))
+    return [name for name in classes if name not in (BACKGROUND, AMBIGUOUS)]
 
 
 def labels_of(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, actions_of
 from lstr.labels.segment import Segment
 from lstr.metrics.intervals import Draws, interval, interval_text, percentiles, rate_interval, rate_text
 
@@ -57,7 +57,7 @@ def measure_events(videos: Sequence[VideoEvents], classes: Sequence[str], draws:
         (`intervals.rate_interval`), and with `draws` of precision, recall and F1 at IoU 0.3 and of F1 by tolerance.
         Undefined values are None, for example the recall of a class without labels.
     """
-    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    actions = actions_of(classes)
     counts = np.zeros((len(videos), len(actions), len(_COLUMNS)))
     delays: dict[str, list[float]] = {label: [] for label in actions}
     for v, video in enumerate(videos):
@@ -76,7 +76,7 @@ def measure_events(videos: Sequence[VideoEvents], classes: Sequence[str], draws:
 
 def resampled_f1(videos: Sequence[VideoEvents], classes: Sequence[str], draws: Draws) -> NDArray[np.float64]:
     """Return the F1 (R,) at an IoU of 0.3 over all classes for each of `draws` (R, videos); NaN without any event."""
-    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    actions = actions_of(classes)
     counts = [np.sum([np.zeros(len(_COLUMNS)), *(_count(v, label)[0] for label in actions)], axis=0) for v in videos]
     return _rates(draws @ np.array(counts), f"iou {FOUND_IOU}")["f1"]
 

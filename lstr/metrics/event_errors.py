@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, actions_of, targets
 from lstr.metrics.actions import SLACK, Spans, VideoEvents, find, is_ambiguous, labelled_spans, shared_seconds, spans_of
 
 # Tolerance of an edge in seconds: two chunks; manual labels are not more exact
@@ -47,7 +47,7 @@ def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, Judged
     wrong action if it overlaps any label of another action.
     """
     of_action: dict[str, JudgedEvents] = {}
-    for label in (label for label in classes if label not in (BACKGROUND, AMBIGUOUS)):  # regardless of other actions
+    for label in actions_of(classes):  # regardless of other actions
         truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
         pairs = find(truth, detections)
         found, paired = np.zeros(len(truth), bool), np.zeros(len(detections), bool)
@@ -88,7 +88,7 @@ def measure_errors(videos: Sequence[VideoEvents], classes: Sequence[str]) -> Ent
         `actions.measure_events`.
     """
     judged = [judge_events(video, classes) for video in videos]
-    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    actions = actions_of(classes)
     return {
         "together": _entry([one for video in judged for one in video.values()]),
         "per_class": {label: _entry([video[label] for video in judged]) for label in actions},
@@ -139,7 +139,7 @@ def measure_kappa(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict
     actions, which may be empty. Chunks that either side labels ambiguous are skipped. A kappa is None if both sides
     always give the same single answer, and without any chunk.
     """
-    actions = tuple(label for label in classes if label not in (BACKGROUND, AMBIGUOUS))
+    actions = actions_of(classes)
     classes = (*actions, AMBIGUOUS)
     # active actions by chunk (L, C) on each side
     answers = [[np.zeros((0, len(actions)), bool)], [np.zeros((0, len(actions)), bool)]]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK, Clock
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, actions_of
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import SLACK, VideoEvents, is_ambiguous, labelled_spans, overlaps, spans_of
 from lstr.metrics.intervals import Draws, interval, mean_of_known, percentiles
@@ -61,7 +61,7 @@ def _rank_instances(
 ) -> tuple[dict[str, Ranked], dict[str, list[float]]]:
     """Return the judged detections of each action, and their delays: the `late` of `measure_instances`."""
     found, late = {}, {}
-    for label in (label for label in classes if label not in (BACKGROUND, AMBIGUOUS)):
+    for label in actions_of(classes):
         judged, truths, delays = [], [], []
         for video in videos:
             truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
@@ -107,7 +107,7 @@ def start_precision(
         {"offsets", "mAP": one value per offset, "mean", "interval", "per_class"} of `ranked.summary`; means are NaN
         without any class.
     """
-    actions = [name for name in classes if name not in (BACKGROUND, AMBIGUOUS)]
+    actions = actions_of(classes)
     judged: dict[str, list[Any]] = {name: [] for name in actions}
     truths: dict[str, list[int]] = {name: [] for name in actions}
     for rows, on, labelled in zip(scores, targets, segments, strict=True):

@@ -333,14 +333,14 @@ def describe_labels(path: Path) -> dict[str, Any]:
 def count_labels(labels: Labels) -> dict[str, int]:
     """Return the numbers of videos, segments, and classes without "Background" and "Ambiguous"."""
     segments = sum(len(video.segments) for video in labels.videos.values())
-    return {"videos": len(labels.videos), "segments": segments, "classes": len(actions_of(labels))}
+    return {"videos": len(labels.videos), "segments": segments, "classes": len(actions_of(labels.classes))}
 
 
 def count_classes(labels: Labels) -> dict[str, dict[str, float]]:
     """Return the numbers of segments, seconds and videos of each class, with zeros for classes without segments."""
     segments = [(name, segment) for name, video in labels.videos.items() for segment in video.segments]
     counts = {}
-    for label in dict.fromkeys((*actions_of(labels), *(segment.label for _, segment in segments))):
+    for label in dict.fromkeys((*actions_of(labels.classes), *(segment.label for _, segment in segments))):
         own = [(name, segment) for name, segment in segments if segment.label == label]
         total = round(sum(max(0.0, s.end - s.start) for _, s in own), 3)
         counts[label] = {"segments": len(own), "seconds": total, "videos": len({name for name, _ in own})}

@@ -26,7 +26,7 @@ def time_budget(labels: Labels) -> Table:
     row for all subjects together and one for each subject; labels without a subject have an empty cell.
     Raises LabelsError if no action is labelled.
     """
-    actions = actions_of(labels)
+    actions = actions_of(labels.classes)
     if not actions:
         raise LabelsError("No action is labelled.", "use a file with a label, see `lstr labels check FILE`.")
     # by video, action and subject; None is a total
@@ -88,7 +88,7 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> tu
             "use the same name for a video in both: its path in the folder, without the ending.",
         )
     sides = [replace(labels, videos={name: labels.videos[name] for name in names}) for labels in (first, second)]
-    ours, theirs = map(actions_of, sides)
+    ours, theirs = (actions_of(labels.classes) for labels in sides)
     hint = "give both the same name: `lstr labels convert --rename OLD=NEW`"
     if not set(ours) & set(theirs):
         raise LabelsError(

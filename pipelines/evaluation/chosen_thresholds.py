@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK, Clock
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, actions_of, runs
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics.actions import labelled_spans, largest_pairs, length_text, measure_events, overlaps, spans_of
 from lstr.metrics.intervals import interval_text, rate_interval
@@ -74,13 +74,13 @@ def sweep(
     clock: Clock = CLOCK,
 ) -> Sweep:
     """Run detection on each video with every level; minimum lengths and gaps come from `rules`."""
-    actions = tuple(label for label in classes if label not in (BACKGROUND, AMBIGUOUS))
+    actions = actions_of(classes)
     own = {label: rules if isinstance(rules, Thresholds) else rules.get(label, DEFAULT) for label in actions}
     tried = {label: [at_level(on, own[label]) for on in LEVELS] for label in actions}
     counts = count(videos, classes, tried, clock)
     labels, detections, found = (counts[..., which].T for which in (LABELS, DETECTIONS, FOUND))
     hours = clock.length(sum(len(video.scores) for video in videos)) / 3600
-    return Sweep(actions, labels.max(axis=1, initial=0), found, detections - found, hours)
+    return Sweep(tuple(actions), labels.max(axis=1, initial=0), found, detections - found, hours)
 
 
 def at_level(on: float, rules: Thresholds = DEFAULT) -> Thresholds:
@@ -278,7 +278,7 @@ def choose_training_thresholds(
         return (yield from store_thresholds(rule, scored, loaded, false_alarms))
     if false_alarms is not None:
         yield Notice("no video is available to count false alarms on: the thresholds are not chosen for a rate.")
-    actions = [label for label in loaded.classes if label not in (BACKGROUND, AMBIGUOUS)]
+    actions = actions_of(loaded.classes)
     write_thresholds(loaded, dict.fromkeys(actions, SINGLE_RECORDING))
     return None
 

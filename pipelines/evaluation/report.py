@@ -14,7 +14,7 @@ from lstr.chunk import CHUNK_SECONDS
 from lstr.files.atomic import write_text
 from lstr.files.content import write_json
 from lstr.files.names import slug
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import actions_of
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
 from lstr.metrics.event_errors import judge_events
 from lstr.pipelines.evaluation import figures
@@ -306,7 +306,7 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
                         "ahead": find_ahead(source, playable),
                     }
             video.update(addresses[video["id"]])
-    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    actions = actions_of(classes)
     held_out = all(labels.videos[video["id"]].subset == "testing" for model in models for video in model["videos"])
     held_out = held_out and not any(entry.document.get("learnt_from") for entry in findings.judged)
     shown = {"classes": list(classes), "actions": actions, "colours": colours_of(classes)}

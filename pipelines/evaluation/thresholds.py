@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK, Clock
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
+from lstr.labels.label_set import AMBIGUOUS, actions_of, runs
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import Spans, find, is_ambiguous, labelled_spans, spans_of
 from lstr.timeline import DEFAULT, Thresholds, is_highest
@@ -127,7 +127,7 @@ def _choose(
     clock: Clock = CLOCK,
 ) -> Rule:
     """Return the rule of `choose_rule`, from the counts (rules, actions, 4) of each rule of the grid."""
-    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    actions = actions_of(classes)
     if not counted[..., LABELS].any():
         return Rule(DEFAULT, None, {label: DEFAULT for label in actions})
     levels, rules = axes[0], _rules(axes, highest)
@@ -181,7 +181,7 @@ def count(
 
     `rules` are for all actions, or by action with the same number for each. Ambiguous detections are not counted.
     """
-    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    actions = actions_of(classes)
     of_action = rules if isinstance(rules, Mapping) else dict.fromkeys(actions, rules)
     counts = np.zeros((max(map(len, of_action.values()), default=0), len(actions), 4), dtype=np.int64)
     columns = [classes.index(label) for label in actions]

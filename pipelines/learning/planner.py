@@ -183,7 +183,7 @@ class Planner:
         return LearnPlan(
             dict(n_videos),
             dict(chunks),
-            len(actions_of(division.labels)),
+            len(actions_of(division.labels.classes)),
             division.sentence,
             self.steps(division, chunks, draws),
             {stream: config.epochs for stream, config in configs.items()},

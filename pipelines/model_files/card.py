@@ -11,7 +11,7 @@ from typing import Any
 from lstr.chunk import CLOCK, Clock
 from lstr.extractors.networks.weights_file import Origin
 from lstr.extractors.recipe import Recipe
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import actions_of
 from lstr.metrics import intervals
 from lstr.metrics.actions import length_text
 from lstr.timeline import DEFAULT
@@ -57,7 +57,7 @@ def card_of(document: Mapping[str, Any], file_name: str) -> str:
     for name in names:
         n_labels = str(sum(counted[name].values())) if name in counted else ""
         rows.append((code(name), str(subsets[name]["videos"]), f"{subsets[name]['seconds'] / 60:.1f}", n_labels))
-    actions = actions_of(document)
+    actions = actions_of(document["classes"])
     by_class = [(escaped(label), *(str(n.get(label, 0)) for n in counted.values())) for label in actions if counted]
     is_measured = isinstance(metrics.get("lstr"), Mapping)
     values = {
@@ -190,11 +190,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
     return text if len(lines) > 2 else ""
-
-
-def actions_of(document: Mapping[str, Any]) -> list[str]:
-    """Return the classes that are actions."""
-    return [label for label in document["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
 
 
 def model_of(document: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from numpy.typing import NDArray
 
 from lstr.files.atomic import replacing
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import actions_of
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.overlay import FIRST_FONT, font_of
 from lstr.pipelines.pages.palette import NEUTRALS, TRUTH, colours_of
@@ -157,7 +157,7 @@ def lanes_of(
     timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Segment] | None
 ) -> list[str]:
     """Return at most MOST_LANES classes to show: first classes with segments, then by their highest score."""
-    classes = [label for label in timeline["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
+    classes = actions_of(timeline["classes"])
     if len(classes) <= MOST_LANES:
         return classes
     seen = {entry["label"] for entry in timeline["segments"]} | {segment.label for segment in truth or ()}

@@ -25,7 +25,7 @@ from lstr.errors import OutputError, VideoError, few
 from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK_SECONDS, FPS
 from lstr.files.atomic import replacing
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import actions_of
 from lstr.pipelines.pages.palette import NEUTRALS, colours_of, rgb_of
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
@@ -144,7 +144,7 @@ class Panel:
         self, width: int, classes: Sequence[str], events: Sequence[Mapping], scores: NDArray[np.floating] | None
     ):
         self.width, self.classes, self.events, self.scores = width, list(classes), events, scores
-        self.labels = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+        self.labels = actions_of(classes)
         self.colours = {label: np.array(rgb_of(colour), np.uint8) for label, colour in colours_of(classes).items()}
         self.size = max(11, min(22, width // 45))  # of the letters, in pixels
         self.lane = round(self.size * 1.7)

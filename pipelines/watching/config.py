@@ -20,7 +20,7 @@ from lstr.errors import CheckpointError, ConfigError, ExtractorError, LstrError,
 from lstr.extractors.video.inputs import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.files.content import read_text
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import actions_of
 from lstr.pipelines.detection.model import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.pages.server import names_of
@@ -389,7 +389,7 @@ def actions_in(path: Path) -> list[str]:
     """Return the actions that a model file knows. Raises CheckpointError for another file."""
     if not is_model(path):
         raise CheckpointError(f"{path} is not a model file.", "make one: lstr learn VIDEOS LABELS -o my.lstr")
-    return [name for name in open_model(path).about["classes"] if name not in (BACKGROUND, AMBIGUOUS)]
+    return actions_of(open_model(path).about["classes"])
 
 
 def find_history(path: Path) -> Path:

@@ -14,7 +14,7 @@ from time import monotonic
 from lstr.errors import CheckpointError, ExhaustedError, ExtractorError, LstrError, brief
 from lstr.extractors.video.inputs import LiveOptions, parse_live
 from lstr.extractors.video.zones import Zones
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import actions_of
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Decision, Ended, MakeSink, Opened, SourceEvent, Status, Undecided
 from lstr.pipelines.detection.model import Networks, find_checkpoint, load_checkpoint
@@ -183,7 +183,7 @@ class Worker:
         """Run sessions until no source is due."""
         # loaded each time, because the model file may have been replaced
         loaded = load_checkpoint(self.model)
-        self.actions = [name for name in loaded.classes if name not in (BACKGROUND, AMBIGUOUS)]
+        self.actions = actions_of(loaded.classes)
         log = FailureLog(None, keeps_list=False)
         with closing(Networks(loaded)) as networks:
             networks.open()
