@@ -35,7 +35,7 @@ def write_video(
     aspect: Fraction | None = None,
     noise: bool = False,
     pixels: str = "yuv420p",
-    rate: int = 0,
+    rate: int | Fraction = 0,
 ) -> Path:
     """Write a video with frame i at times[i], in 1/rate or 1/600 s: grey, brighter with each frame, or noise.
 

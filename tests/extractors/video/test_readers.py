@@ -56,25 +56,24 @@ def videos(tmp_path_factory) -> dict[str, Path]:
     return {name: write_video(folder / f"{name}.mkv", times) for name, times in TIMES.items()}
 
 
+def check_frames(reader: PyAVReader, path: Path) -> None:
+    """Compare frames with the times of their packets, and at 24 FPS with FFmpeg's fps filter."""
+    video, frames = probe(path), list(reader.frames(FULL))
+    assert [frame.time for frame in frames] == [video.time(number) for number in range(len(video.ticks))]
+    assert frames[-1].time + frames[-1].duration == video.end
+    ours, expected = [frame.image for frame in resample(frames)], list(ffmpeg_24(path))
+    assert len(expected) == len(ours) == video.n_frames and all(map(np.array_equal, ours, expected))
+
+
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 class TestReader:
     """One contract for all readers."""
 
     @pytest.mark.parametrize("name", TIMES)
     def test_frames_equal_ffmpegs_fps_filter(self, read, name, videos):
-        greys = [round(image.mean()) for image in ffmpeg_24(videos[name])]
-        assert len(greys) == probe(videos[name]).n_frames
-        assert [round(frame.image.mean()) for frame in resample(read(videos[name]).frames(FULL))] == greys
-
-    @pytest.mark.parametrize("name", TIMES)
-    def test_frames_have_their_times(self, read, name, videos):
-        reader, video = read(videos[name]), probe(videos[name])
-        frames = list(reader.frames(FULL))
-        assert [frame.time for frame in frames] == [video.time(number) for number in range(len(video.ticks))]
-        assert frames[-1].time + frames[-1].duration == video.end
+        reader = read(videos[name])
+        check_frames(reader, videos[name])
         assert reader.decoded == len(TIMES[name]) and reader.decode_errors == 0 and reader.clock == "container"
-        greys = [(i * 7) % 256 for i in range(len(frames))]
-        assert np.allclose([frame.image.mean() for frame in frames], greys, atol=3)
 
     def test_closing_early_releases_the_file(self, read, videos):
         path = videos["30"]
@@ -108,17 +107,11 @@ def cut_videos(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", CUTS)
-@pytest.mark.parametrize("reader", READERS)
-def test_a_cut_video_starts_at_its_first_decodable_frame(reader, name, cut_videos):
-    path = cut_videos[name]
-    video, index, frames = probe(path), index_frames(path), list(READERS[reader](path).frames(FULL))
-    assert video.left_out == CUTS[name]
-    assert [frame.time for frame in frames] == [video.time(number) for number in range(len(video.ticks))]
-    assert frames[-1].time + frames[-1].duration == video.end
-    assert index.times == pytest.approx([float(frame.time) for frame in frames], abs=1e-6)
-    assert index.duration == pytest.approx(video.duration, abs=1e-6)
-    ours, expected = [frame.image for frame in resample(frames)], list(ffmpeg_24(path))
-    assert len(expected) == len(ours) == video.n_frames and all(map(np.array_equal, ours, expected))
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_cut_video_starts_at_its_first_decodable_frame(read, name, cut_videos):
+    video, index = probe(cut_videos[name]), index_frames(cut_videos[name])
+    assert video.left_out == CUTS[name] and np.array_equal(index.times, video.times) and index.end == video.end
+    check_frames(read(video.path), video.path)
 
 
 @pytest.mark.parametrize("offset", ["95441.7", "-3"], ids=["33 bits wrap", "before zero"])
@@ -234,29 +227,15 @@ OPEN = {"x264-params": "open-gop=1:keyint=15:min-keyint=15:bframes=4:b-adapt=0:s
 REFRESHED = {"x264-params": "intra-refresh=1:keyint=20:bframes=0"}
 
 
-def write_rate(path, rate: Fraction):
-    """Write noise with B-frames at a fractional rate."""
-    random = np.random.default_rng(1)
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("libx264", rate=rate, options=B_FRAMES)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for _ in range(60):
-            image = random.integers(0, 256, (48, 64, 3), np.uint8)
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        output.mux(stream.encode())
-    return path
-
-
+NTSC = Fraction(60000, 1001)
 WRITERS = {
-    "b-frames": lambda path: write_video(path / "a.mp4", range(0, 1200, 20), options=B_FRAMES, noise=True),
     "open groups": lambda path: write_video(path / "a.mp4", range(0, 1800, 20), options=OPEN, noise=True),
     "no key frames": lambda path: write_video(path / "a.mp4", range(0, 1800, 20), options=REFRESHED, noise=True),
     "variable rate": lambda path: write_video(path / "a.mp4", VARIABLE, options=B_FRAMES, noise=True),
     "matroska": lambda path: write_video(path / "a.mkv", VARIABLE, options=B_FRAMES, noise=True),
     "transport stream": lambda path: write_video(path / "a.ts", range(0, 1200, 20), options=B_FRAMES, noise=True),
     "avi": lambda path: write_video(path / "a.avi", range(0, 1200, 20), codec="mpeg4", options={"bf": "2"}),
-    "23.976": lambda path: write_rate(path / "a.mp4", Fraction(24000, 1001)),
-    "59.94": lambda path: write_rate(path / "a.mp4", Fraction(60000, 1001)),
+    "59.94": lambda path: write_video(path / "a.mp4", range(60), options=B_FRAMES, noise=True, rate=NTSC),
     "part": lambda path: remux(WRITERS["transport stream"](path), path / "a.mkv", 7),  # starts within a group
     "part without times": lambda path: remux(WRITERS["transport stream"](path), path / "a.h264", 7),
     "odd samples": lambda path: write_video(path / "a.mp4", range(0, 600, 20), aspect=Fraction(4, 3), noise=True),
