@@ -13,7 +13,6 @@ from tempfile import mkdtemp
 from typing import TypeVar
 
 import av
-import numpy as np
 import pytest
 import torch
 
@@ -21,6 +20,7 @@ from tests.support.browser import report_on, wait_for, write_greys
 from tests.support.feature_set import FeatureSet, write_features
 from tests.support.finetuned import FinetunedSet, write_finetuned
 from tests.support.small_set import SmallSet, write_small_set
+from tests.support.videos import mux_silence
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
@@ -102,11 +102,7 @@ def sound_only(tmp_path) -> Path:
     """An MP4 with a second of silence and no video: `sound.mp4` in the test's folder."""
     path = tmp_path / "sound.mp4"
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("aac", rate=44100)
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 44100), np.float32), format="fltp", layout="mono")
-        frame.sample_rate = 44100
-        container.mux(stream.encode(frame))
-        container.mux(stream.encode())
+        mux_silence(container, container.add_stream("aac", rate=8000, layout="mono"), 1)
     return path
 
 

@@ -5,12 +5,10 @@ from torch import nn
 
 from lstr.extractors.networks.network import NETWORKS
 
-PUBLISHED_CHANNELS = {"bninception": 10}  # of networks for flow
-
 
 def build_backbone(network: str, channels: int | None = None) -> nn.Module:
     """Build a network in evaluation mode, by default with the input channels of its published weights."""
-    return NETWORKS[network].build(channels or PUBLISHED_CHANNELS.get(network, 3)).eval()
+    return NETWORKS[network].build(channels or (10 if network == "bninception" else 3)).eval()
 
 
 def scale_of(network: str, stream: str) -> tuple[tuple[float, ...], tuple[float, ...]]:

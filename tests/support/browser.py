@@ -1,16 +1,13 @@
 """Control of a page in a headless Chromium, and the report of a grey video with three segments."""
 
-from fractions import Fraction
-from time import monotonic
-
-import av
 import cv2
 import numpy as np
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.page import write_report
 from tests.support.pages import make_timeline
-from tests.support.waiting import TIMEOUT_S
+from tests.support.videos import write_video
+from tests.support.waiting import wait_until
 
 CLASSES = ["Background", "<script>alert(1)</script>", "kick", "hug"]
 HOSTILE = CLASSES[1]
@@ -21,31 +18,14 @@ GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
 
 def wait_for(page, expression: str) -> None:
     """Wait until an expression is true; polled, because the page's policy forbids eval."""
-    deadline = monotonic() + TIMEOUT_S
-    while not page.evaluate(expression):
-        assert monotonic() < deadline, f"never true: {expression}"
-        page.wait_for_timeout(25)
+    wait_until(lambda: page.evaluate(expression), lambda: page.wait_for_timeout(25))
 
 
 def write_greys(path, codec: str = "libx264", late: int = 0) -> None:
     """Write a grey video that changes every two seconds and starts `late` seconds after its sound."""
-    with av.open(str(path), "w") as container:
-        options = {"g": "12", "preset": "ultrafast", "x265-params": "log-level=none"}
-        stream = container.add_stream(codec, rate=Fraction(24), options=options)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        sound = container.add_stream("aac", rate=8000, layout="mono") if late else None
-        for k in range(SECONDS * 24):
-            image = np.full((48, 64, 3), GREYS[k // 48], np.uint8)
-            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-            frame.pts, frame.time_base = late * 24 + k, Fraction(1, 24)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-        for k in range(0, (SECONDS + late) * 8000 if sound else 0, 1000):
-            samples = av.AudioFrame.from_ndarray(np.zeros((1, 1000), np.float32), format="fltp", layout="mono")
-            samples.sample_rate, samples.pts, samples.time_base = 8000, k, Fraction(1, 8000)
-            container.mux(sound.encode(samples))
-        if sound:
-            container.mux(sound.encode())
+    options = {"g": "12", "preset": "ultrafast", "x265-params": "log-level=none"}
+    times, greys = range(late * 24, (late + SECONDS) * 24), np.repeat(GREYS, 48)
+    write_video(path, times, codec=codec, options=options, rate=24, greys=greys, sound_s=late and SECONDS + late)
 
 
 def segment(label: str, start: float, end: float, score: float) -> dict:
@@ -81,12 +61,12 @@ def seconds(page) -> float:
 
 def wait_for_picture(page, grey: int) -> None:
     """Wait until the middle of the video has this grey, in a screenshot: scripts cannot read a video from disk."""
-    deadline, current = monotonic() + TIMEOUT_S, -1
-    while abs(current - grey) >= 8:
-        assert monotonic() < deadline, f"the frame is {current}, not {grey}"
+
+    def has_grey() -> bool:
         shot = cv2.imdecode(np.frombuffer(page.locator("#video").screenshot(), np.uint8), cv2.IMREAD_GRAYSCALE)
-        current = int(shot[shot.shape[0] // 2, shot.shape[1] // 2])
-        page.wait_for_timeout(25)
+        return abs(int(shot[shot.shape[0] // 2, shot.shape[1] // 2]) - grey) < 8
+
+    wait_until(has_grey, lambda: page.wait_for_timeout(25))
 
 
 def ink(page, lane: int) -> int:

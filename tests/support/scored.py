@@ -30,13 +30,12 @@ DETECTED = {
 }
 
 
-def make_evaluation(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "run") -> Evaluation:
-    """Return the evaluation, with files of `videos` by id and `copies` of each id."""
-    ids = {f"{i}{k or ''}": i for k in range(copies) for i in LABELS}
-    database = {i: VideoLabels("testing", CHUNKS / 4, tuple(LABELS[of])) for i, of in ids.items()}
-    scores = [np.full((CHUNKS, len(CLASSES)), 0.1, np.float32) for _ in ids]
-    for rows, of in zip(scores, ids.values(), strict=True):
-        for start, end, label in DETECTED[of]:
+def make_evaluation(videos: dict[str, Path] | None = None, name: str = "run") -> Evaluation:
+    """Return the evaluation, with files of `videos` by id."""
+    database = {i: VideoLabels("testing", CHUNKS / 4, tuple(segments)) for i, segments in LABELS.items()}
+    scores = [np.full((CHUNKS, len(CLASSES)), 0.1, np.float32) for _ in LABELS]
+    for rows, detected in zip(scores, DETECTED.values(), strict=True):
+        for start, end, label in detected:
             rows[int(start * 4) : int(end * 4), CLASSES.index(label)] = 0.9
     records = {i: {"source": str(path), "bytes": path.stat().st_size} for i, path in (videos or {}).items()}
     evaluation = evaluation_of(CLASSES, database, scores, name, records)
@@ -66,6 +65,5 @@ def evaluation_of(
         "checkpoint": f"{name}.pt",
     }
     entries = {"path": Path(name), "classes": classes, "extra": {}, "about": about or {}, "recipe": None}
-    model = SimpleNamespace(scoring_rule=LSTR_RULE)
-    loaded = SimpleNamespace(model=model, config=configure(), **entries)
+    loaded = SimpleNamespace(model=SimpleNamespace(scoring_rule=LSTR_RULE), config=configure(), **entries)
     return Evaluation(loaded, split, scores, document, name=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -36,10 +36,13 @@ def write_video(
     noise: bool = False,
     pixels: str = "yuv420p",
     rate: int | Fraction = 0,
+    greys: Sequence[int] | None = None,
+    sound_s: int = 0,
 ) -> Path:
     """Write a video with frame i at times[i], in 1/rate or 1/600 s: grey, brighter with each frame, or noise.
 
-    `options` are for the encoder, `container` for the muxer; `aspect` is the sample aspect ratio.
+    `options` are for the encoder, `container` for the muxer; `aspect` is the sample aspect ratio; `sound_s` are
+    seconds of silence.
     """
     random = np.random.default_rng(0)
     with av.open(str(path), "w", options=dict(container or {})) as output:
@@ -48,15 +51,25 @@ def write_video(
         stream.codec_context.time_base = stream.time_base = Fraction(1, rate or 600)
         if aspect:
             stream.codec_context.sample_aspect_ratio = stream.sample_aspect_ratio = aspect
+        sound = output.add_stream("aac", rate=8000, layout="mono") if sound_s else None
         for i, time in enumerate(times):
-            image = np.full((size[1], size[0], 3), (i * 7) % 256, np.uint8)
+            image = np.full((size[1], size[0], 3), (i * 7) % 256 if greys is None else greys[i], np.uint8)
             if noise:
                 image = random.integers(0, 256, image.shape, np.uint8)
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts, frame.time_base = time, Fraction(1, rate or 600)
             output.mux(stream.encode(frame))
         output.mux(stream.encode())
+        if sound:
+            mux_silence(output, sound, sound_s)
     return path
+
+
+def mux_silence(output, stream, seconds: int) -> None:
+    frame = av.AudioFrame.from_ndarray(np.zeros((1, seconds * 8000), np.float32), format="fltp", layout="mono")
+    frame.sample_rate, frame.pts, frame.time_base = 8000, 0, Fraction(1, 8000)
+    output.mux(stream.encode(frame))
+    output.mux(stream.encode())
 
 
 def ffmpeg_24(path: Path) -> Iterator[np.ndarray]:

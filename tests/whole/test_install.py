@@ -10,11 +10,11 @@ import pytest
 
 from lstr.pipelines.detection.options import FORMATS
 from tests.conftest import write_once
+from tests.support.documents import ROOT
 from tests.support.model_files import write_exportable
 from tests.support.processes import LSTR, check_process, run_process
 from tests.support.videos import write_video
 
-ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = ("extractors", "pipelines", "checkpoints")
 """Packages of an application with the names of folders of this repository"""
 MAX_MEGABYTES = 500

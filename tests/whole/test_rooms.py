@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import ROOT
 from tests.support.processes import check_process
 
-ROOT = Path(__file__).resolve().parents[2]
 ROOMS = {"lstr": "lstr", "extractors": "lstr.extractors", "pipelines": "lstr.pipelines", "lstr_cli": "lstr_cli"}
 """Folders of the repository, and the packages that they are; extractors and pipelines are links in lstr/."""
 MAY_IMPORT = {
