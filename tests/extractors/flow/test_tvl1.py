@@ -1,10 +1,8 @@
 """The compiled TV-L1 kernel against OpenCV's DualTVL1OpticalFlow, here and on emulated 64-bit ARM."""
 
-import os
 import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,8 +20,8 @@ from tests.support.flow_frames import (
     real_frames,
     texture,
 )
+from tests.support.processes import check_process
 
-SHARED = Path(os.environ.get("LSTR_SHARED", Path(__file__).parents[3] / "shared"))
 CLOSE, NEAR = 1e-5, 1e-2
 """Mean end-point difference to OpenCV in pixels: for motion, and for frames where rounding errors grow"""
 MOTIONS = {
@@ -32,24 +30,32 @@ MOTIONS = {
     "rotation": dict(degrees=2.0),
     "zoom": dict(scale=1.03),
 }
-VIDEOS = {"seq01": "ut_interaction", "seq04": "ut_interaction", "fall-01": "urfall"}
+VIDEOS = {  # file, first frame, and size
+    "seq01": ("ut_interaction/videos/seq01.mp4", 60, (320, 180)),
+    "seq04": ("ut_interaction/videos/seq04.mp4", 60, (320, 180)),
+    "fall-01": ("urfall/videos/fall-01.mp4", 60, (320, 180)),
+    "doubtful root": ("ut_interaction/videos/seq07.mp4", 3, (340, 256)),  # its rounding grows to 4e-4 pixels
+}
 
 
-def pair_of(name: str) -> list[np.ndarray]:
+@pytest.fixture
+def pair_of(request):
     """Return two frames by name: a motion, a size such as 47x33, a video, "cut", or two of hard_frames."""
-    if name in MOTIONS:
-        return moved(120, 160, **MOTIONS[name])
-    if name in VIDEOS:
-        path = SHARED / "data" / VIDEOS[name] / "videos" / f"{name}.mp4"
-        return grey_of(real_frames(path, 60, 2, (320, 180)))
-    if name == "doubtful root":  # the rounding of one square root grows to 4e-4 pixels
-        return grey_of(real_frames(SHARED / "data" / "ut_interaction" / "videos" / "seq07.mp4", 3, 2, (340, 256)))
-    if name == "cut":  # samples too far apart for a register; the number of iterations is close to a limit
-        return [np.rint(texture(64, 96, seed)).astype(np.uint8) for seed in (11, 12)]
-    if " to " in name:
-        return [hard_frames(50, 61)[part] for part in name.split(" to ")]
-    h, w = map(int, name.split("x"))
-    return moved(h, w, dx=1.0, dy=-0.5, seed=h)
+
+    def pair(name: str) -> list[np.ndarray]:
+        if name in MOTIONS:
+            return moved(120, 160, **MOTIONS[name])
+        if name in VIDEOS:
+            file, start, size = VIDEOS[name]
+            return grey_of(real_frames(request.getfixturevalue("shared") / "data" / file, start, 2, size))
+        if name == "cut":  # samples too far apart for a register; the number of iterations is close to a limit
+            return [np.rint(texture(64, 96, seed)).astype(np.uint8) for seed in (11, 12)]
+        if " to " in name:
+            return [hard_frames(50, 61)[part] for part in name.split(" to ")]
+        h, w = map(int, name.split("x"))
+        return moved(h, w, dx=1.0, dy=-0.5, seed=h)
+
+    return pair
 
 
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")  # as in setup.py
@@ -57,29 +63,18 @@ COMPILERS = (("aarch64-linux-gnu-gcc",), ("clang", "--target=aarch64-linux-gnu",
 EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
 
 
-class EmulatedKernel:
-    """Replaces the module `_tvl1`."""
+def emulated_kernel(command: tuple[str | Path, ...], folder: Path) -> SimpleNamespace:
+    """Return a replacement of the module `_tvl1`: a program that allocates its own memory."""
 
-    def __init__(self, command: Sequence[str | Path], folder: Path):
-        self._command, self._folder = command, folder
-
-    def _run(self, *arguments: object) -> str:
-        command = [*self._command, *map(str, arguments)]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    def variants(self) -> tuple[str, ...]:
-        return tuple(self._run("variants").split())
-
-    def workspace_size(self, w: int, h: int) -> int:
-        return 0  # the program allocates its memory
-
-    def solve_scale(self, i0, i1, u1, u2, workspace, w: int, h: int, variant: int) -> None:
-        """Improve the flow (u1, u2) in place."""
-        arguments, result = self._folder / "arguments", self._folder / "result"
+    def solve_scale(i0, i1, u1, u2, workspace, w: int, h: int, variant: int) -> None:
+        arguments, result = folder / "arguments", folder / "result"
         planes = (np.asarray(plane, np.float32) for plane in (i0, i1, u1, u2))
         arguments.write_bytes(np.array([w, h, variant], np.int32).tobytes() + b"".join(p.tobytes() for p in planes))
-        self._run(arguments, result)
+        check_process(*command, arguments, result)
         u1[...], u2[...] = np.fromfile(result, np.float32).reshape(2, h, w)
+
+    variants = tuple(check_process(*command, "variants").split())
+    return SimpleNamespace(variants=lambda: variants, workspace_size=lambda w, h: 0, solve_scale=solve_scale)
 
 
 pytestmark = needs_kernel
@@ -95,7 +90,7 @@ HARD = ("black to noise", "noise to white", "checks to saturated", "cut")
         *(pytest.param(name, marks=pytest.mark.long) for name in ("seq04", "fall-01", *HARD[:3], "doubtful root")),
     ],
 )
-def test_flow_equals_opencvs(name):
+def test_flow_equals_opencvs(name, pair_of):
     """With AVX to the bit; without it a multiply-add rounds twice, and one rounding in 2^29 differs."""
     before, after = pair_of(name)
     expected = opencv(before, after)
@@ -124,7 +119,7 @@ EXACT = (*MOTIONS, "16x17", "33x16", "47x33", "64x257", "seq01", "fall-01")
 @opencv5
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", COMPILERS, ids=lambda compiler: compiler[0])
-def test_flow_on_arm_equals_opencvs(compiler, tmp_path, monkeypatch):
+def test_flow_on_arm_equals_opencvs(compiler, pair_of, tmp_path, monkeypatch):
     """For motion to the bit; elsewhere NEON rounds about one root in 10^8 differently, and the difference grows."""
     emulator = next(filter(None, map(shutil.which, EMULATORS)), None)
     if not emulator:
@@ -134,8 +129,8 @@ def test_flow_on_arm_equals_opencvs(compiler, tmp_path, monkeypatch):
     program, sources = tmp_path / "tvl1", Path(tvl1.__file__).resolve().parent
     warnings = ("-Wall", "-Werror", "-Wno-pass-failed")  # Clang reports loops that it does not vectorise
     files = ("-static", "-I", sources, Path(__file__).with_name("tvl1_program.c"), "-o", program)
-    subprocess.run([*compiler, *FLAGS, *warnings, *files], check=True)
-    monkeypatch.setattr(flow, "_tvl1", EmulatedKernel((emulator, program), tmp_path))
+    check_process(*compiler, *FLAGS, *warnings, *files)
+    monkeypatch.setattr(flow, "_tvl1", emulated_kernel((emulator, program), tmp_path))
     monkeypatch.setattr(flow, "_spare", [])
     assert flow.variants() == ("plain", "neon")
     for name in (*EXACT, *HARD):
