@@ -32,7 +32,7 @@ class Event:
 
     `time` is when it was decided, `start` when the action began, by its first chunk and `Thresholds.backdate` (or is,
     or was, expected to begin). `score` is the one that reached `on`, and of `ended` the mean over the action. With
-    `still_on` the source ended, not the action.
+    `still_active` the source ended, not the action.
     """
 
     event: str
@@ -41,20 +41,20 @@ class Event:
     start: float
     score: float
     end: float | None = None
-    still_on: bool = False
+    still_active: bool = False
     at: datetime | None = None
     start_at: datetime | None = None
     end_at: datetime | None = None
     """`time`, `start` and `end` on the clock of the wall, of a live source."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event's JSON object; `end`, `still_on` and wall-clock times (ISO 8601) only if it has them."""
+        """Return the event's JSON object; `end`, `still_active` and wall-clock times (ISO 8601) only if it has them."""
         values: dict[str, Any] = {"event": self.event, "label": self.label, "time": self.time, "start": self.start}
         if self.end is not None:
             values["end"] = self.end
         values["score"] = round(self.score, 4)
-        if self.still_on:
-            values["still_on"] = True
+        if self.still_active:
+            values["still_active"] = True
         walls = {"at": self.at, "start_at": self.start_at, "end_at": self.end_at}
         return values | {name: iso(wall) for name, wall in walls.items() if wall}
 
@@ -243,7 +243,7 @@ class Timeline:
         """Return the events at the end of the source, at `time` seconds; the timeline can then be used again.
 
         An active action has started, even if it is shorter than `min_length`, because its full length is unknown; its
-        `ended` has `still_on`.
+        `ended` has `still_active`.
         """
         events: list[Event] = []
         self._newest, self._seen_since, self._ends = 0, None, {}
@@ -294,13 +294,13 @@ class Timeline:
         self._announced.pop(c, None)
         return Event("started", self.classes[c], time, self.clock.at(run.reported), run.passed)
 
-    def _end(self, c: int, time: float, still_on: bool = False) -> list[Event]:
+    def _end(self, c: int, time: float, still_active: bool = False) -> list[Event]:
         """Forget a class's run; return its `ended` if it had started."""
         run = self._runs.pop(c)
         if not run.started:
             return []
         start, end = self.clock.at(run.reported), self.clock.at(run.end)
-        return [Event("ended", self.classes[c], time, start, run.total / run.number, end, still_on)]
+        return [Event("ended", self.classes[c], time, start, run.total / run.number, end, still_active)]
 
     def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
         if c in self._runs:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # they import torch
 
 STALLED = 1  # exit status if a live source sent nothing for too long
 AT_LEAST_0 = click.FloatRange(min=0)
-STILL_ON = " (still on at the end)"
+STILL_ACTIVE = " (still on at the end)"
 
 
 @click.command("detect", cls=Command)
@@ -202,7 +202,7 @@ def _show_ended(ended: "list[Ended]", with_tables: bool, as_json: bool, is_list:
             is_live, rows = "live" in timeline, []
             for found in timeline["segments"]:
                 began = [found["start_at"][:19].replace("T", " ")] if is_live else []  # to the second
-                label = found["label"] + (STILL_ON if found.get("still_on") else "")
+                label = found["label"] + (STILL_ACTIVE if found.get("still_active") else "")
                 rows.append((*began, f"{found['start']:.2f}", f"{found['end']:.2f}", label, f"{found['score']:.2f}"))
             columns = ["began"] * is_live + ["start s", "end s", "action", "score"]
             numbers = (1, 2, 4) if is_live else (0, 1, 3)

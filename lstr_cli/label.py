@@ -45,7 +45,7 @@ def label(videos, output, labels, model, port, no_browser):
     """
     from lstr.pipelines.labelling.label import label
 
-    served = label(videos, output and Path(output), labels, port=port, model=model and Path(model), tell=console.say)
+    served = label(videos, output and Path(output), labels, port=port, model=model and Path(model), notify=console.say)
     labelling = None
     try:
         with served as labelling:

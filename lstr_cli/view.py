@@ -204,7 +204,7 @@ def event_text(event: Event) -> str:
     """Return an event in words."""
     label = clean(event.label)
     if event.end is not None:
-        what = "still active at the end" if event.still_on else "ended"
+        what = "still active at the end" if event.still_active else "ended"
         return f"{label} {what}, {clock(event.start)} to {clock(event.end)}, {event.score:.2f}"
     if event.event == "lapsed":
         return f"{label} no longer expected for {clock(event.start)}"

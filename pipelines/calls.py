@@ -66,7 +66,7 @@ def extract(
         found = {video_id: place(str(source)) for video_id, source in videos.items()}
     else:
         found = find_sources(
-            list(map(str, listed)), VIDEO_SUFFIXES, tell=lambda text: show(Notice(text, warning=False))
+            list(map(str, listed)), VIDEO_SUFFIXES, notify=lambda text: show(Notice(text, warning=False))
         )
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
     files = weights_for(chosen, named_weights(weights, chosen.streams))

@@ -57,11 +57,11 @@ class Finished(Generic[Result]):
     result: Result
 
 
-def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event: None) -> Any:
-    """Run a job to its end, pass each event to `tell`, and return the result of its Finished event."""
+def result_of(events: Iterable[Any], notify: Callable[[Any], None] = lambda event: None) -> Any:
+    """Run a job to its end, pass each event to `notify`, and return the result of its Finished event."""
     result = None
     for event in events:
-        tell(event)
+        notify(event)
         if isinstance(event, Finished):
             result = event.result
     return result

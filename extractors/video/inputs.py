@@ -42,14 +42,14 @@ PROMPT = {"analyzeduration": "1000000"}  # microseconds
 OVER_TCP = {"rtsp_transport": "tcp"}  # UDP loses frames
 OPTIONS = {"rtsp": OVER_TCP, "rtsps": OVER_TCP, "udp": {"overrun_nonfatal": "1"}}
 
-Tell = Callable[[str], object]  # A function that shows a sentence to the user.
+Notify = Callable[[str], object]  # A function that shows a sentence to the user.
 
 
 def find_videos(
     inputs: Iterable[str | Path],
     suffixes: Collection[str] = VIDEO_SUFFIXES,
     root: str | Path | None = None,
-    tell: Tell | None = None,
+    notify: Notify | None = None,
     known: Collection[str] = (),
 ) -> dict[str, Path]:
     """Find the videos of files, folders and patterns, as {video id: path}, sorted within each input.
@@ -61,8 +61,8 @@ def find_videos(
         inputs: Files, folders (searched recursively, following links) and patterns.
         suffixes: Suffixes of videos in folders; hidden files are ignored.
         root: Make all ids relative to this folder.
-        tell: Gets a sentence about the other files of a folder.
-        known: Names of other files that `tell` does not report.
+        notify: Gets a sentence about the other files of a folder.
+        known: Names of other files that `notify` does not report.
 
     Raises:
         MissingPathError: A path does not exist or is not in `root`, a folder or pattern contains no videos, or two
@@ -80,7 +80,7 @@ def find_videos(
             raise MissingPathError(sentence, "name a file, a folder or a pattern.") from error
         paths: list[Path] = []
         if is_folder:
-            paths = _walk(named, suffixes, tell, known)
+            paths = _walk(named, suffixes, notify, known)
             if not paths:
                 raise MissingPathError(
                     f"{named} contains no video.",
@@ -94,7 +94,7 @@ def find_videos(
             endings = {*suffixes} if glob.has_magic(named.suffix) else {*suffixes, named.suffix.lower()} - {""}
             for match in map(Path, sorted(glob.glob(str(named), recursive=True))):
                 if match.is_dir():
-                    paths += _walk(match, suffixes, tell, known)
+                    paths += _walk(match, suffixes, notify, known)
                 elif is_video_name(match, endings) and match.is_file():
                     paths.append(match)
             if not paths:
@@ -140,7 +140,7 @@ def _add_videos(found: dict[str, Any], named: Iterable[tuple[str, Any]]) -> None
             )
 
 
-def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]) -> list[Path]:
+def _walk(folder: Path, suffixes: Collection[str], notify: Notify | None, known: Collection[str]) -> list[Path]:
     """Return the videos in a folder and its subfolders, sorted; a folder that links reach twice counts once."""
     visited: set[str] = set()
     paths: list[Path] = []
@@ -158,8 +158,8 @@ def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None, known: Col
         for path in (Path(at, name) for name in names if name not in known and not name.endswith(".json.journal")):
             # a broken link or a pipe may be named like a video
             (paths if is_video_name(path, suffixes) and path.is_file() else others).append(path)
-    if tell and paths and (others or errors):
-        tell(describe_skipped(folder, others, [str(error.filename) for error in errors]))
+    if notify and paths and (others or errors):
+        notify(describe_skipped(folder, others, [str(error.filename) for error in errors]))
     return sorted(paths)
 
 
@@ -180,7 +180,10 @@ def is_video_name(path: PurePath, suffixes: Collection[str]) -> bool:
 
 
 def find_sources(
-    names: Iterable[str], suffixes: Collection[str] = VIDEO_SUFFIXES, root: str | None = None, tell: Tell | None = None
+    names: Iterable[str],
+    suffixes: Collection[str] = VIDEO_SUFFIXES,
+    root: str | None = None,
+    notify: Notify | None = None,
 ) -> dict[str, Place]:
     """Find local videos like `find_videos`, and videos at URLs of files, folders and patterns, by id.
 
@@ -192,7 +195,7 @@ def find_sources(
     if local := [path for path in places if isinstance(path, Path)]:
         if isinstance(top, RemoteFile):
             raise MissingPathError(f"{local[0]} is not in {top}.", "name their common folder: --set root=DIR.")
-        found |= find_videos(local, suffixes, top, tell)
+        found |= find_videos(local, suffixes, top, notify)
     for folder in places:
         if isinstance(folder, Path):
             continue
@@ -204,8 +207,8 @@ def find_sources(
             raise MissingPathError(
                 f"{folder} contains no video.", "use the address of a video or of a folder of videos."
             )
-        if tell and (others := files.keys() - videos.keys()):
-            tell(describe_skipped(folder, others))
+        if notify and (others := files.keys() - videos.keys()):
+            notify(describe_skipped(folder, others))
         named = []
         for name, file in videos.items():
             video_id = (file.relative_to(top) if top else name).with_suffix("").as_posix()

@@ -161,7 +161,7 @@ class Ended:
     timeline: dict
     page: Path | None = None
     events: tuple[Event, ...] = ()
-    """`ended`, with `still_on`, of each action that was active at the end."""
+    """`ended`, with `still_active`, of each action that was active at the end."""
 
 
 @dataclass(frozen=True)

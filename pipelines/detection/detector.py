@@ -37,8 +37,8 @@ def detect(
 ) -> Iterator[Decision]:
     """Yield the decisions on a video, camera or URL, one per quarter second, each without looking ahead.
 
-    If an action is active when the source ends, there is an event `ended` with `still_on`. For a file it comes with the
-    last decision. The last decision of a live source is not known in advance, so it is repeated with the event.
+    If an action is active when the source ends, there is an event `ended` with `still_active`. For a file it comes with
+    the last decision. The last decision of a live source is not known in advance, so it is repeated with the event.
 
     Args:
         source: As for `lstr detect`.

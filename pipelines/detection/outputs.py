@@ -21,7 +21,7 @@ from lstr.pipelines.model_files.networks import recipe_of
 from lstr.timeline import FORMAT, iso
 
 # The fields of an `ended` event that a timeline has.
-SEGMENT = ("label", "start", "end", "score", "still_on", "start_at", "end_at")
+SEGMENT = ("label", "start", "end", "score", "still_active", "start_at", "end_at")
 
 
 class TimelineFiles(Recorder):

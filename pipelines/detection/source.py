@@ -17,7 +17,7 @@ from lstr.errors import VideoError
 from lstr.extractors.run import Ahead, FeatureRow
 from lstr.extractors.stages import closed_after
 from lstr.extractors.video.frames import FPS, GAP_SECONDS, Chunk, working_size
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Input, Tell, find_videos, is_video_name
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Input, Notify, find_videos, is_video_name
 from lstr.extractors.video.probe import probe_chunks
 from lstr.extractors.video.reader import SourceFrame, chunks_of, open_chunks, shrink, stretches
 from lstr.files.names import shown
@@ -255,10 +255,10 @@ def vector_rows(vectors: Iterable[Any], loaded: Checkpoint) -> Iterator[FeatureR
             yield FeatureRow(chunk, clock.at(chunk + 1), found)
 
 
-def find_recorded(paths: Iterable[str | Path], tell: Tell | None = None) -> tuple[list[Path], dict[str, Path]]:
+def find_recorded(paths: Iterable[str | Path], notify: Notify | None = None) -> tuple[list[Path], dict[str, Path]]:
     """Return the feature folders among paths, and by id the videos that the others are or contain.
 
-    `tell` as of `find_videos`. Raises as that does.
+    `notify` as of `find_videos`. Raises as that does.
     """
     named = [Path(path) for path in paths]
     features: list[Path] = []
@@ -266,7 +266,7 @@ def find_recorded(paths: Iterable[str | Path], tell: Tell | None = None) -> tupl
         from lstr.pipelines.features.folder import is_feature_folder
 
         features = [path for path in named if is_feature_folder(path)]
-    return features, find_videos((path for path in named if path not in features), tell=tell)
+    return features, find_videos((path for path in named if path not in features), notify=notify)
 
 
 def recorded_sources(

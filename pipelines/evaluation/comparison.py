@@ -68,7 +68,7 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
         check_writable(Path(options.output))
     models = [open_model(path) for path in options.models]
     not_read: list[str] = []
-    found = find_sources(options.videos, VIDEO_SUFFIXES, tell=not_read.append)
+    found = find_sources(options.videos, VIDEO_SUFFIXES, notify=not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
     labels = read_label_file(options.labels, lenient=True, skip_missing=True, present=found)
     subset = subset_named(options.subset) if options.subset else None

@@ -32,7 +32,7 @@ def label(
     *,
     port: int | None = None,
     model: Path | None = None,
-    tell: Callable[[str], object] = lambda text: None,
+    notify: Callable[[str], object] = lambda text: None,
 ) -> Iterator[Site]:
     """Serve the page of some videos; yield its application. The labels are in their file at the end.
 
@@ -42,7 +42,7 @@ def label(
         labels: Label files of any format with which a new project starts.
         port: Where the page is served; by default where it was last.
         model: A model file or checkpoint that proposes labels while the page is open.
-        tell: Called with sentences for a person, also from other threads.
+        notify: Called with sentences for a person, also from other threads.
 
     Raises:
         MissingPathError: An input does not exist.
@@ -55,7 +55,7 @@ def label(
         check_model(model)
     own = Path(NAME) if output is None or output.is_dir() else output
     others = [path.name for path in (own, *map(Path, labels))]
-    found = find_videos(videos, VIDEO_SUFFIXES, None, tell, others)
+    found = find_videos(videos, VIDEO_SUFFIXES, None, notify, others)
     if output is None:
         first = Path(videos[0])
         output = first if first.is_dir() else next((path for path in first.parents if path.is_dir()), Path())
@@ -73,9 +73,9 @@ def label(
     with ExitStack() as stack:
         project = stack.enter_context(Project(path, begin, durations, {"labels": sources} if begin else None))
         for sentence in remarks(begin, found) if begin else ():
-            tell(sentence)
+            notify(sentence)
         served = stack.enter_context(Videos(found))
-        proposer = stack.enter_context(Proposer(project, found, tell))
+        proposer = stack.enter_context(Proposer(project, found, notify))
         trainer = stack.enter_context(Training(project, videos, proposer.begin))
         if model:
             proposer.begin(model)

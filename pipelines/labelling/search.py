@@ -108,11 +108,13 @@ class Proposer:
     Args:
         project: The labels.
         videos: The files by id.
-        tell: Called with sentences for a person, from another thread.
+        notify: Called with sentences for a person, from another thread.
     """
 
-    def __init__(self, project: Project, videos: Mapping[str, Path], tell: Callable[[str], object] = lambda text: None):
-        self.project, self.videos, self.tell = project, videos, tell
+    def __init__(
+        self, project: Project, videos: Mapping[str, Path], notify: Callable[[str], object] = lambda text: None
+    ):
+        self.project, self.videos, self.notify = project, videos, notify
         self.status = SearchStatus()
         self.process: ChildProcess | None = None
         self._models: queue.Queue[Path | None] = queue.Queue()  # None ends the thread
@@ -142,7 +144,7 @@ class Proposer:
                     self._search(model)
             except (LstrError, OSError) as error:
                 self.status.trouble = f"{error} {getattr(error, 'hint', '')}".strip()
-                self.tell(f"The search for proposals with {model} has stopped: {error}")
+                self.notify(f"The search for proposals with {model} has stopped: {error}")
             self.status.is_running, self.status.video = not self._models.empty(), ""
         self.status.is_running = False
 
@@ -176,11 +178,11 @@ class Proposer:
                     case Progress(video, done, total):
                         self.status.video, self.status.share = video, done / max(1, total)
                     case Notice(text):
-                        self.tell(text)
+                        self.notify(text)
                     case Failed(video, reason):
                         self.status.done += 1
                         self.status.failed.append((video, reason))
-                        self.tell(f"{video} is skipped in the search for proposals: {reason}")
+                        self.notify(f"{video} is skipped in the search for proposals: {reason}")
                     case (video, found):
                         make = partial(
                             propose, video=video, model=name, candidates=found, duration=durations.get(video)

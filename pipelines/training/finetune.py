@@ -68,7 +68,7 @@ class VideoOptions:
     def read(self) -> Generator[Notice, None, tuple[dict[str, Place], Labels]]:
         """Return the videos by id, and their labels; yield a notice of files in folders that are not read."""
         not_read: list[str] = []
-        found = find_sources(self.videos, VIDEO_SUFFIXES, tell=not_read.append)
+        found = find_sources(self.videos, VIDEO_SUFFIXES, notify=not_read.append)
         yield from (Notice(text, warning=False) for text in not_read)
         roots = [video for video in self.videos if Path(video).is_dir()]
         return found, read_label_files(self.label_files, roots, None, lenient=True, skip_missing=True, present=found)

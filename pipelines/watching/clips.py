@@ -168,7 +168,7 @@ class Clips:
         with self._lock:
             if recording := self._recordings.get(event.id):
                 recording.event = event
-                after = 0.0 if event.still_on else self.config.after  # a source that has ended sends nothing more
+                after = 0.0 if event.still_active else self.config.after  # a source that has ended sends nothing more
                 recording.until = _to_monotonic(event.end or event.seen) + after
         self._woken.set()
 

@@ -35,7 +35,7 @@ class WatchedEvent:
     # None while it is active
     end: datetime | None = None
     # whether the source ended, not the action
-    still_on: bool = False
+    still_active: bool = False
     # the file name of the model
     model: str = ""
     # false alarms per hour of this action at its threshold, as measured for the model

@@ -21,11 +21,11 @@ from lstr.errors import HistoryError
 from lstr.files.atomic import lock
 from lstr.pipelines.watching.event import WatchedEvent
 
-VERSION = 2  # of the tables, kept as SQLite's user_version
+VERSION = 3  # of the tables, kept as SQLite's user_version
 TABLES = """
 CREATE TABLE events (
     id TEXT PRIMARY KEY, source TEXT NOT NULL, action TEXT NOT NULL, start REAL NOT NULL, decided REAL NOT NULL,
-    score REAL NOT NULL, top_score REAL NOT NULL, seen REAL NOT NULL, end REAL, still_on INTEGER NOT NULL,
+    score REAL NOT NULL, top_score REAL NOT NULL, seen REAL NOT NULL, end REAL, still_active INTEGER NOT NULL,
     model TEXT NOT NULL, false_alarms REAL, clip TEXT NOT NULL, picture TEXT NOT NULL, verdict TEXT NOT NULL
 );
 CREATE INDEX events_by_start ON events (start);
@@ -151,9 +151,9 @@ class History:
         end = event.end and event.end.timestamp()
         with self._transaction() as connection:
             changed = connection.execute(
-                "UPDATE events SET seen = ?, top_score = max(top_score, ?), end = ?, still_on = ? "
+                "UPDATE events SET seen = ?, top_score = max(top_score, ?), end = ?, still_active = ? "
                 "WHERE id = ? AND end IS NULL",
-                (end or event.seen.timestamp(), event.top_score, end, event.still_on, event.id),
+                (end or event.seen.timestamp(), event.top_score, end, event.still_active, event.id),
             ).rowcount
             if changed and event.end:
                 connection.execute(
@@ -166,7 +166,7 @@ class History:
         """End all active events when they were last seen, as after a kill, and return their number."""
         active = [_event(row) for row in self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE end IS NULL")]
         for event in active:
-            self.update(replace(event, end=event.seen, still_on=True))
+            self.update(replace(event, end=event.seen, still_active=True))
         return len(active)
 
     def attach(self, event_id: str, clip: str | None = None, picture: str | None = None) -> None:
@@ -300,4 +300,4 @@ def _event(row: Collection[Any]) -> WatchedEvent:
     for name in ("start", "decided", "seen", "end"):
         if values[name] is not None:
             values[name] = datetime.fromtimestamp(values[name]).astimezone()
-    return WatchedEvent(**values | {"still_on": bool(values["still_on"])})
+    return WatchedEvent(**values | {"still_active": bool(values["still_active"])})

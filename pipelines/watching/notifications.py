@@ -108,7 +108,7 @@ def describe(notice: Notice, now: datetime) -> str:
         is_today = local.date() == now.astimezone().date()
         times.append(f"{local:%H:%M:%S}" if is_today else f"{local:%Y-%m-%d %H:%M:%S}")
     start, end = times
-    if phase == "end" and event.still_on:
+    if phase == "end" and event.still_active:
         return f"{title(event)} was last seen at {end} after {length}, when the source ended"
     if phase == "end":
         return f"{title(event)} ended at {end} after {length}"

@@ -180,7 +180,7 @@ class RecorderSink(Sink):
         for event in end.events:
             self._take_event(event, event.at or now)
         for known in self._active.values():
-            self._store(replace(known, end=known.seen, still_on=True), "end")
+            self._store(replace(known, end=known.seen, still_active=True), "end")
         self._active.clear()
 
     def _take_event(self, event: Event, now: datetime) -> None:
@@ -192,7 +192,7 @@ class RecorderSink(Sink):
             self._store(self._active[event.label], "new")
         elif event.event == "ended" and (ended := self._active.pop(event.label, None)):
             end = event.end_at or now
-            self._store(replace(ended, end=end, seen=end, still_on=event.still_on), "end")
+            self._store(replace(ended, end=end, seen=end, still_active=event.still_active), "end")
 
     def _store(self, event: WatchedEvent, phase: str) -> None:
         self._stored[event.action] = event.top_score

@@ -202,8 +202,8 @@ def test_events_of_a_class_are_in_order_and_never_overlap(scores, rules):
 
 
 @pytest.mark.parametrize(
-    "curve, still_on", [([0, 0.9, 0.9], True), ([0.9, 0, 0, 0, 0, 0, 0], False), ([0.9, 0], False)]
+    "curve, still_active", [([0, 0.9, 0.9], True), ([0.9, 0, 0, 0, 0, 0, 0], False), ([0.9, 0], False)]
 )
-def test_only_an_action_above_its_end_threshold_is_still_on_at_the_end(curve, still_on):
+def test_only_an_action_above_its_end_threshold_is_still_active_at_the_end(curve, still_active):
     _, ended = play(of_kick(*curve), Thresholds(merge_gap=1))
-    assert ended.still_on is ended.to_dict().get("still_on", False) is still_on
+    assert ended.still_active is ended.to_dict().get("still_active", False) is still_active

@@ -29,7 +29,7 @@ function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, m
   const finish = (still = false) => {
     const { first, end, total, number, announced, reported, parts, since } = run;
     const action = { start: begin + first * step, end: begin + end * step, score: total / number, announced, first, reported, parts, since };
-    if (announced !== null) found.push(still ? { ...action, still_on: true } : action);
+    if (announced !== null) found.push(still ? { ...action, still_active: true } : action);
     run = null;
   };
   for (let chunk = 0; chunk < curve.length; chunk++) {

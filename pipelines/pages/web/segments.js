@@ -8,9 +8,9 @@ function lateText({ item, lost }) {
   if (item.match) return item.announced === undefined ? "found" : signed(item.announced - item.match.start);
   return isFalse(item) ? "false alarm" : "–";
 }
-const STILL_ON = "still on when the video ended";
+const STILL_ACTIVE = "still on when the video ended";
 function spoken(entry) {
-  const where = entry.label + ", " + clock(entry.start) + " to " + clock(entry.end) + (entry.still_on ? ", " + STILL_ON : "");
+  const where = entry.label + ", " + clock(entry.start) + " to " + clock(entry.end) + (entry.still_active ? ", " + STILL_ACTIVE : "");
   if (entry.lost) return where + ", labelled, missed";
   const parts = [where, "score " + scoreText(entry.score)], { match, announced } = entry.item;
   if (announced !== undefined) parts.push("announced " + (announced - entry.start).toFixed(2) + " seconds after its start");
@@ -53,14 +53,14 @@ function followRows() {
 }
 /* A moment, of a live source on the clock of the wall with its second in the title. Nobody knows when a segment ended that was on when the video did. */
 function Moment({ look, time, isOpen }) {
-  return html`<span class=${look} title=${isOpen ? STILL_ON : isLive ? clock(time) : null}>${(isLive ? wall(time) : clock(time)) + (isOpen ? "…" : "")}</span>`;
+  return html`<span class=${look} title=${isOpen ? STILL_ACTIVE : isLive ? clock(time) : null}>${(isLive ? wall(time) : clock(time)) + (isOpen ? "…" : "")}</span>`;
 }
 function Row({ entry, index }) {
   const { label, start, end, lost, item, announced } = entry, isFalseAlarm = !lost && isFalse(item), isNow = start <= now + 1e-6 && now < end - 1e-6;
   return html`<div id=${"row-" + index} class=${["row", lost && "missed", isFalseAlarm && "false", isNow && "on"].filter(Boolean).join(" ")} role="option" aria-label=${spoken(entry)} aria-setsize=${entries.length}
     aria-posinset=${index + 1} aria-selected=${index === chosen} style=${{ transform: "translateY(" + index * rowHeight() + "px)" }} onClick=${() => { choose(index, false); seek(start); }}>
     <span><${Spot} label=${label} look=${lost ? "hollow" : isFalseAlarm ? "hatched" : ""} /><span class="cut">${label}</span></span>
-    <${Moment} look="from" time=${start} /><${Moment} look="to" time=${end} isOpen=${entry.still_on} />
+    <${Moment} look="from" time=${start} /><${Moment} look="to" time=${end} isOpen=${entry.still_active} />
     <span class="span">${(end - start).toFixed(2)} s</span><span class="announced">${lost || announced === undefined ? "–" : signed(announced - start)}</span>
     <span class="late">${lateText(entry)}</span><span class="mean">${lost ? "–" : scoreText(entry.score)}</span>
   </div>`;

@@ -16,7 +16,7 @@ const today = (text) => text.slice(0, 10) === nowText().slice(0, 10);
 function whenText(event) {
   const day = today(event.start) ? "" : event.start.slice(0, 10) + " ";
   const seconds = isOn(event) ? Math.max(event.seconds, (wallOf(nowText()) - wallOf(event.start)) / 1000) : event.seconds;
-  const length = secondsText(seconds) + (isOn(event) ? " so far" : event.still_on ? ", until its source ended" : "");
+  const length = secondsText(seconds) + (isOn(event) ? " so far" : event.still_active ? ", until its source ended" : "");
   return day + lastTime(event.start) + " · " + length + " · score " + scoreText(event.top_score);
 }
 

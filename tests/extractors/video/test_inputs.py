@@ -67,13 +67,13 @@ def test_skipped_files_of_a_folder_are_reported(folder):
     (folder / "gone.mp4").symlink_to("nowhere.mp4")
     os.mkfifo(folder / "pipe.mp4")
     sentences = []
-    assert len(find_videos([folder], tell=sentences.append)) == 5
+    assert len(find_videos([folder], notify=sentences.append)) == 5
     (sentence,) = sentences
     assert all(counted in sentence for counted in (str(folder), "3 .mp4", "2 .gif", "1 hidden", "1 .y4m"))
     assert "journal" not in sentence
-    find_videos(["-dash.avi"], tell=sentences.append)
+    find_videos(["-dash.avi"], notify=sentences.append)
     assert len(sentences) == 1, "a single file has nothing to report"
-    find_videos([folder], tell=sentences.append, known=("page.ps", "1.gif"))
+    find_videos([folder], notify=sentences.append, known=("page.ps", "1.gif"))
     assert " 1 .gif," in sentences[1] and ".ps" not in sentences[1]
     assert list(find_videos(["a"])) == ["x"] == list(find_videos(["a/*"]))
     assert list(find_videos(["a/._x.mp4"])) == ["._x"], "named by its path"

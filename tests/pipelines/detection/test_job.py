@@ -247,7 +247,7 @@ def test_a_file_a_pipe_and_a_tcp_stream_have_equal_scores(small_set, loaded, net
     assert [d.chunk for d in single] == [0, 1, 2, 3, 3], "the last one again, as something is active at the end"
     assert np.abs(scores_of(single[:4]) - scores_of(tcp)).max() <= 1e-5
     assert single[3].events == [] and single[4].events
-    assert all(event.event == "ended" and event.still_on and event.at for event in single[4].events)
+    assert all(event.event == "ended" and event.still_active and event.at for event in single[4].events)
 
 
 def test_dropped_chunks_are_in_every_output(loaded, networks, tmp_path):

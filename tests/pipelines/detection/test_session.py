@@ -244,7 +244,7 @@ def test_live_sources_have_wall_clock_times(detect, tmp_path):
     assert len(lines) >= 5 + 6
     assert all(datetime.fromisoformat(at).isoformat(timespec="milliseconds") == at for at in values)
     starts = [line["start_at"] for line in lines if "event" in line]
-    assert [line["still_on"] for line in lines if line.get("event") == "ended"] == [True] * 3
+    assert [line["still_active"] for line in lines if line.get("event") == "ended"] == [True] * 3
     document = json.loads(dated_file(tmp_path, "camera", ".json").read_text())
     first = document["segments"][0]
     assert first["start_at"] == starts[0] < first["end_at"] == lines[-1]["at"]
@@ -252,7 +252,7 @@ def test_live_sources_have_wall_clock_times(detect, tmp_path):
     decisions = decisions_of(detect(stored("a", 3), output=output, thresholds=ALWAYS))
     assert [decision.at for decision in decisions] == [None] * 3
     text = "".join(path.read_text() for path in tmp_path.glob("a.*"))
-    assert text.count('"still_on": true') == 6 and "_at" not in text and '"at"' not in text
+    assert text.count('"still_active": true') == 6 and "_at" not in text and '"at"' not in text
 
 
 def test_no_timeline_needs_no_disk(detect, tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ def test_invalid_history_files(tmp_path, history):
 @pytest.mark.parametrize("source", ["hall", "the yard", "cam2", "a\x1b[2Jb\nc"])
 @pytest.mark.parametrize("end", [None, "action", "source"])
 def test_sentences(source, end):
-    event = event_of(source, seen=START + timedelta(seconds=8), false_alarms=1 / 24 / 9, still_on=end == "source")
+    event = event_of(source, seen=START + timedelta(seconds=8), false_alarms=1 / 24 / 9, still_active=end == "source")
     event = replace(event, end=event.seen if end else None)
     for phase in ("new", "end"):
         sentence = describe(Notice(1, event, "phone", phase), START + timedelta(days=1))

@@ -86,7 +86,9 @@ def test_sources_are_reopened(small_set, start, stream, tmp_path):
     history.close()
     assert events and all(event.end and event.top_score >= event.score for event in events)
     assert {event.model for event in events} == {small_set.checkpoint.name}
-    assert all(event.still_on for event in events if event.start == events[0].start), "the source ended, not the action"
+    assert all(event.still_active for event in events if event.start == events[0].start), (
+        "the source ended, not the action"
+    )
     assert len({event.id for event in events}) == len(events)
 
 
