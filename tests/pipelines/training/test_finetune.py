@@ -1,5 +1,6 @@
 """Training of networks on planted patterns: what they learn, begin with, and resume."""
 
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,6 @@ from lstr.extractors.networks.weights_file import read_card, read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.extractors.stages import torch_threads
-from lstr.files.content import read_jsonl
 from lstr.pipelines.child_process import ChildProcess
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training import networks
@@ -23,18 +23,11 @@ from lstr.pipelines.training.run import RunFolder, Step
 from lstr.pipelines.training.training_videos import check_blind
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted, planted_training
-
-MEASURED = ("rate", "waiting", "memory_mb")
+from tests.support.training import read_log
 
 
 def train(job, folder, resume=False, on_event=lambda event: None, **options):
     return result_of(train_networks(job, folder, resume=resume, **options), on_event)
-
-
-def read_log(weights) -> list[dict]:
-    """Read metrics.jsonl without times and memory."""
-    lines = read_jsonl(weights.path / "metrics.jsonl")
-    return [{name: value for name, value in line.items() if name not in MEASURED} for line in lines]
 
 
 def check_equal(weights, expected, job):
@@ -45,6 +38,8 @@ def check_equal(weights, expected, job):
         unseen = {i for i, own in job.folds.items() if fold and own == fold}
         assert set(read_card(weights.file("flow", fold)).seen) == set(job.videos) - unseen
     assert len(open_weights(weights.path).recipe.flow.folds) == 2
+    logs = [{(line["stage"], line["epoch"]): line for line in read_log(w.path)} for w in (weights, expected)]
+    assert logs[0] == logs[1]
 
 
 @pytest.mark.long
@@ -56,7 +51,7 @@ def test_a_planted_pattern_is_recognised_in_another_video(stream, device, tmp_pa
         pytest.skip("no GPU")
     job = planted_training((stream,), epochs=4, draws=32, batch_size=8, dropout=0)
     weights = train(job, tmp_path / "weights", device=device)
-    lines, best = read_log(weights), weights.about["metrics"][stream]["all"]["mAP"]
+    lines, best = read_log(weights.path), weights.about["metrics"][stream]["all"]["mAP"]
     assert lines[-1]["loss"] < 0.7 * lines[0]["loss"]
     assert best > 0.6 and best == max(line.get("evaluation", {}).get("mAP") or 0 for line in lines)
     card = read_card(weights.file(stream))
@@ -69,7 +64,7 @@ def test_a_planted_pattern_is_recognised_in_another_video(stream, device, tmp_pa
 
 def test_a_time_limit_ends_training_after_the_first_epoch(tmp_path):
     job = replace(planted_training(("flow",), epochs=50, draws=16), limit=TimeLimit(1e-3))
-    (line,) = read_log(train(job, tmp_path / "weights"))
+    (line,) = read_log(train(job, tmp_path / "weights").path)
     assert line["epoch"] == 1 and 0 < line["lr"] < job.networks.configs["flow"].lr / 4, "the rate falls within it"
     limit = TimeLimit(100, later=20, planned={"flow": 50})
     assert [limit.spent("flow", 25, share) for share in (0.05, 0.5, 0.6, 0.125)] == [25 / 76] * 3 + [25 / 60]
@@ -100,20 +95,17 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path, capfd, monkeypatch):
         log_step(self, step)
         stop_once("epoch", self.stage, step.epoch)
 
+    def stop_in_epoch(event):
+        if isinstance(event, Progress):
+            stop_once("step", event.what, event.done)
+
     monkeypatch.setattr(RunFolder, "log", log_and_stop)
     for attempt in range(4):
-        try:
-            parts = train(
-                job,
-                tmp_path / "parts",
-                attempt > 0,
-                lambda event: isinstance(event, Progress) and stop_once("step", event.what, event.done),
-            )
-        except KeyboardInterrupt:
-            torch.rand(7)  # random numbers of other code must not matter
+        with suppress(KeyboardInterrupt):
+            parts = train(job, tmp_path / "parts", attempt > 0, stop_in_epoch)
+        torch.rand(7)  # random numbers of other code must not matter
     assert not stops
     check_equal(parts, whole, job)
-    assert read_log(whole) == read_log(parts)
     of_whole, of_parts = (weights.about["metrics"]["flow"] for weights in (whole, parts))
     assert {pair: of_whole[pair]["mAP"] for pair in of_whole} == {pair: of_parts[pair]["mAP"] for pair in of_parts}
 
@@ -166,19 +158,14 @@ def test_a_non_finite_loss_keeps_the_last_good_epoch(tmp_path):
 
 
 def test_a_run_resumes_only_with_the_same_inputs(tmp_path):
-    def stop_at_step(event):
-        if isinstance(event, Step):
-            raise KeyboardInterrupt
-
     job = planted_training(("flow",), epochs=2)
-    with pytest.raises(KeyboardInterrupt):
-        train(job, tmp_path / "weights", on_event=stop_at_step)
-    videos = dict(job.videos)
-    videos["v1"] = replace(videos["v1"], record=videos["v1"].record | {"sha256": "0" * 64})
+    with closing(train_networks(job, tmp_path / "weights")) as events:
+        next(event for event in events if isinstance(event, Step))
+    video = job.videos["v1"]
+    other_file = {"v1": replace(video, record=video.record | {"sha256": "0" * 64})}
     changed_jobs = {
         r"flow\.lr .* 0\.02": planted_training(("flow",), epochs=2, lr=0.02),
-        r"videos\.v1\.sha256": replace(job, videos=videos),
-        r"videos\.v4": planted_training(("flow",), 4, epochs=2),
+        r"videos\.v1\.sha256": replace(job, videos={**job.videos, **other_file}),
         "folds .* 2": planted_training(("flow",), 3, 2, epochs=2),
         r"streams\.rgb": planted_training(("rgb", "flow"), epochs=2),
     }
@@ -241,8 +228,3 @@ def test_parallel_and_sequential_training_are_equal(tmp_path, monkeypatch):
         sequential = train(job, tmp_path / "sequential")
     assert all(process.process.poll() is not None for process in processes)
     check_equal(parallel, sequential, job)
-    logs = [
-        sorted((line["stage"], line["epoch"], line["loss"]) for line in read_log(weights))
-        for weights in (parallel, sequential)
-    ]
-    assert logs[0] == logs[1] and len(logs[0]) == 9

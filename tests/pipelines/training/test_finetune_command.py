@@ -9,9 +9,10 @@ import torch
 from lstr.extractors.networks.build import identify
 from lstr.extractors.networks.weights_file import read_card
 from lstr.extractors.networks.weights_folder import open_weights
-from lstr.files.content import read_jsonl
 from tests.support.backbones import build_backbone
 from tests.support.errors import assert_error
+from tests.support.learning import change_labels
+from tests.support.training import read_log
 
 SETTINGS = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 2, "precision": "float32"}
 SMALL = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
@@ -37,11 +38,8 @@ def finetune(lstr, small_set, home, monkeypatch):
 @pytest.mark.slow
 def test_both_streams_are_trained_without_a_damaged_video(finetune, small_set, tmp_path):
     """The damaged video is reported, and the exit code is 3. A second run has nothing to do."""
-    videos, labels = tmp_path / "videos", tmp_path / "labels.json"
-    shutil.copytree(small_set.videos, videos)
-    content = json.loads(small_set.labels.read_text())
-    content["database"]["cut"] = content["database"]["scene_00"]
-    labels.write_text(json.dumps(content))
+    videos = shutil.copytree(small_set.videos, tmp_path / "videos")
+    labels = change_labels(small_set.labels.parent, tmp_path, lambda videos: videos.update(cut=videos["scene_00"]))
     whole = (videos / "scene_00.mp4").read_bytes()
     (videos / "cut.mp4").write_bytes(whole[: len(whole) // 2])
     words = ("--json", "--set", "eval_subset=testing")
@@ -57,7 +55,7 @@ def test_both_streams_are_trained_without_a_damaged_video(finetune, small_set, t
         assert identify(weights.file(stream)) == (network, stream)
         assert set(read_card(weights.file(stream)).seen) == {f"scene_0{i}" for i in range(4)}
         assert 0 <= result["metrics"][stream]["all"]["mAP"] <= 1
-    lines = read_jsonl(weights.path / "metrics.jsonl")
+    lines = read_log(weights.path, ())
     assert [(line["stage"], line["epoch"]) for line in lines] == [("flow", 1), ("flow", 2), ("rgb", 1), ("rgb", 2)]
     assert {"loss", "lr", "rate", "waiting", "memory_mb"} <= lines[0].keys()
     assert_error(finetune(tmp_path / "second", "--stream", "rgb", "--init", weights.file("flow")), 4, "bninception")
@@ -103,9 +101,8 @@ def test_outputs_videos_and_labels_that_cannot_be_used(finetune, lstr, small_set
     assert_error(lstr("finetune", "--labels", small_set.labels, "-o", tmp_path / "out"), 2)
     code, out, err = finetune(tmp_path / "out", videos=folder)
     assert code == 3 and out == "" and err.count("failed: ") == 1
-    content = json.loads(small_set.labels.read_text())
-    for video in content["database"].values():
-        video["annotations"] = []
-    (tmp_path / "empty.json").write_text(json.dumps(content))
-    code, out, err = finetune(tmp_path / "weights", labels=tmp_path / "empty.json")
-    assert code == 2 and out == "" and err.count("hint: ") == 1 and not (tmp_path / "weights").exists()
+    labels = change_labels(
+        small_set.labels.parent, tmp_path, lambda videos: [video["annotations"].clear() for video in videos.values()]
+    )
+    assert_error(finetune(tmp_path / "weights", labels=labels), 2)
+    assert not (tmp_path / "weights").exists()

@@ -13,17 +13,17 @@ from lstr.chunk import Clock
 from lstr.errors import CheckpointError, LabelsError, RecipeError, VideoError
 from lstr.pipelines.model_files.packing import write_model
 from tests.support.feature_set import TINY_SETTINGS
-from tests.support.foreign_stores import FORMATS, write_store
+from tests.support.foreign_stores import write_store
 
 SECONDS = 12
 SEGMENTS = {f"v{n}": [(1.3 + n / 7, 3.1 + n / 3), (6.7, 8.9 - n / 9)] for n in range(5)}
 """Start and end in seconds, at which no chunk of any rate begins"""
 
 
-def rows_of(video: str, clock: Clock, width: int = 8, seconds: int = SECONDS) -> np.ndarray:
-    """Return features (L, width) float32 of a video: noise, with larger first three numbers during the action."""
+def rows_of(video: str, clock: Clock, seconds: int = SECONDS) -> np.ndarray:
+    """Return features (L, 8) float32 of a video: noise, with larger first three numbers during the action."""
     length = int(seconds * clock.rate)
-    rows = np.random.default_rng([ord(video[-1]), length]).normal(0, 0.3, (length, width)).astype(np.float32)
+    rows = np.random.default_rng([ord(video[-1]), length]).normal(0, 0.3, (length, 8)).astype(np.float32)
     for start, end in SEGMENTS[video]:
         first, stop = clock.first(start), clock.end(end)
         rows[max(0, first) : stop, :3] += 2.0
@@ -45,17 +45,15 @@ def write_labels(path: Path, names: dict[str, str] | None = None) -> Path:
     return path
 
 
-def write_set(folder: Path, form: str, rate: str, width: int = 8) -> tuple[Path, Path, Clock]:
+def write_set(folder: Path, rate: str, form: str = "npy") -> tuple[Path, Path, Clock]:
     """Write a store at a rate and its labels; return them and the clock."""
     clock = Clock(Fraction(rate))
-    arrays = {video: rows_of(video, clock, width) for video in SEGMENTS}
+    arrays = {video: rows_of(video, clock) for video in SEGMENTS}
     return write_store(folder / "store", form, arrays), write_labels(folder / "labels.json"), clock
 
 
-SMALLEST = {"long_length": "8", "work_length": "6", "long_stride": "2", "l_enc": "1", "l_dec": "1", "dropout": "0"}
-TINY = {**TINY_SETTINGS, **{f"model.{name}": value for name, value in SMALLEST.items()}}
-TINY |= {"model.kind": "lstr", "train.lr": "0.01", "train.warmup": "0.1"}
-"""Settings of a model that learns the action in a few hundred steps"""
+TINY = {**TINY_SETTINGS, "model.dropout": "0", "train.lr": "0.01", "train.warmup": "0.1"}
+"""Settings of a model that learns the action in a hundred steps"""
 
 
 def train(folder, store, labels, max_steps=1, settings=None, **options):
@@ -64,12 +62,11 @@ def train(folder, store, labels, max_steps=1, settings=None, **options):
     return lstr.train(store, labels, folder / "run", settings=settings, device="cpu", **options).checkpoint
 
 
-@pytest.mark.parametrize("form", [FORMATS[0], *(pytest.param(form, marks=pytest.mark.long) for form in FORMATS[1:])])
-def test_features_of_a_format_are_trained_on_and_detected_with(tmp_path, form):
-    store, labels, clock = write_set(tmp_path, form, "7.5")
+def test_features_are_trained_on_and_detected_with(tmp_path):
+    store, labels, clock = write_set(tmp_path, "7.5", "npz packed")
     path = train(tmp_path, store, labels, settings={"features.rate": "7.5"})
     with lstr.load(path) as model:
-        assert model.clock == clock and model.store["formats"] == {"rgb": form.partition(" ")[0]}
+        assert model.clock == clock and model.store["formats"] == {"rgb": "npz"}
         decisions = list(model.detect(store, limits=lstr.Limits(duration=2)))
     assert len(decisions) == 5 * 15
     assert [d.time for d in decisions[:15]] == [float(Fraction(k, 1) / clock.rate) for k in range(1, 16)]
@@ -89,7 +86,7 @@ def detect_timeline(model, store, video):
 @pytest.mark.parametrize("rate", ["5", pytest.param("30000/1001", marks=pytest.mark.slow)])
 def test_actions_are_detected_at_each_rate(tmp_path, rate):
     """Within a chunk of their labels, by evaluation and detection alike."""
-    store, labels, clock = write_set(tmp_path, "npy", rate)
+    store, labels, clock = write_set(tmp_path, rate)
     path = train(tmp_path, store, labels, 120, {"features.rate": rate})
     document = lstr.evaluate(path, store, labels, subset="testing", device="cpu").document
     assert document["lstr"]["mAP"] > 0.95 and document["delay"]["median"] <= 2 * clock.seconds
@@ -164,7 +161,7 @@ def test_invalid_vectors_are_refused(videomae):
 
 @pytest.mark.long
 def test_a_run_resumes_only_with_the_same_features(tmp_path):
-    store, labels, _ = write_set(tmp_path, "npy", "7.5")
+    store, labels, _ = write_set(tmp_path, "7.5")
     settings = {"features.rate": "7.5"}
     train(tmp_path, store, labels, settings=settings)
     train(tmp_path, store, labels, settings=settings, resume=True)
@@ -176,7 +173,7 @@ def test_a_run_resumes_only_with_the_same_features(tmp_path):
 
 
 def test_similar_ids_are_suggested(tmp_path):
-    store, _, _ = write_set(tmp_path, "npy", "5")
+    store, _, _ = write_set(tmp_path, "5")
     labels = write_labels(tmp_path / "renamed.json", {video: f"test/{video}.mp4x" for video in SEGMENTS})
     with pytest.raises(LabelsError, match="test/v0.mp4x.*'v0'"):
         train(tmp_path, store, labels, settings={"features.rate": "5"})

@@ -1,8 +1,6 @@
 """Two processes, started by torchrun, train a model and the feature networks as one process would."""
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,37 +13,36 @@ from lstr.errors import ConfigError, LstrError
 from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
-from lstr.files.content import read_jsonl
-from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training import network_run, ranks
-from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.network_run import NetworkFiles, train_network
 from lstr.pipelines.training.networks import train_networks
 from lstr.pipelines.training.ranks import join_ranks
 from lstr.pipelines.training.recogniser import batch_norms
-from lstr.pipelines.training.train import Task, train_model
+from tests.support.documents import ROOT
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.planted import planted_training
+from tests.support.processes import run_process
+from tests.support.training import read_log, train_tiny
 
-SETTINGS = {**TINY_SETTINGS, "model.dropout": "0", "train.hide_long": "0", "train.log_every": "1"}
-SETTINGS |= {"train.batch_size": "5", "train.epochs": "2", "train.eval_every": "2"}
+SETTINGS = {"model.dropout": "0", "train.hide_long": "0", "train.log_every": "1", "train.batch_size": "5"}
+SETTINGS |= {"train.epochs": "2", "train.eval_every": "2"}
 
 
-def torchrun(*words, settings=()) -> subprocess.CompletedProcess:
-    """Run a module in two processes on the CPU."""
+def torchrun(*words, settings=()) -> tuple[str, str]:
+    """Run a module in two processes on the CPU; return standard output and standard error."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", *words]
     command += [word for name, value in dict(settings).items() for word in ("--set", f"{name}={value}")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-    process = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=500, env=environment)
-    assert process.returncode == 0, process.stderr
-    return process
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    code, out, err = run_process(*command, env=environment, timeout=500)
+    assert code == 0, err
+    return out, err
 
 
 def compare_runs(run: Path, expected: Path, **tolerances: float) -> list[dict]:
     """Check that two runs have the same files, and logs within the tolerances; return the log of the first."""
     assert {path.name for path in run.iterdir()} == {path.name for path in expected.iterdir()}
-    logs = [read_jsonl(folder / "metrics.jsonl") for folder in (run, expected)]
+    logs = [read_log(folder) for folder in (run, expected)]
     for ours, theirs in zip(*logs, strict=True):
         for name, tolerance in tolerances.items():
             assert ours[name] == pytest.approx(theirs[name], abs=tolerance), name
@@ -54,16 +51,12 @@ def compare_runs(run: Path, expected: Path, **tolerances: float) -> list[dict]:
 
 
 @pytest.mark.long
-def test_two_processes_train_an_equal_model(feature_set, tmp_path):
+def test_two_processes_train_an_equal_model(feature_set, split, validation, tmp_path):
     """24 windows in batches of 5: shares of 3 and 2, and at the end of an epoch 2 and 2; chunks count unequally."""
     words = ["lstr_cli", "train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "two"]
-    process = torchrun(*words, "--preset", "lstr-small", settings=SETTINGS)
-    assert process.stderr.count("192 chunks") == 1, "only one process reports"
-    training, validation = (
-        read_split(feature_set.features, feature_set.labels, subset) for subset in ("training", "validation")
-    )
-    model, config = resolve("lstr-small", SETTINGS, training.dims)
-    result_of(train_model(Task(training, model, config, validation), tmp_path / "one"))
+    _, err = torchrun(*words, "--preset", "lstr-small", settings={**TINY_SETTINGS, **SETTINGS})
+    assert err.count("192 chunks") == 1, "only one process reports"
+    list(train_tiny(split, tmp_path / "one", SETTINGS, validation))
     log = compare_runs(tmp_path / "two", tmp_path / "one", loss=1e-5, grad_norm=1e-4, epoch=0, step=0, lr=0)
     assert len(log) == 10
     assert load(tmp_path / "two" / "best.pt").extra["made_by"]["processes"] == 2
@@ -107,9 +100,9 @@ def test_finetune_under_torchrun(small_set, tmp_path, monkeypatch):
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
     settings = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 1, "precision": "float32"}
     words = ["lstr_cli", "finetune", small_set.videos, "--labels", small_set.labels, "-o", tmp_path / "weights"]
-    process = torchrun(*words, "--stream=flow", "--json", settings=settings | {"recipe.flow_algorithm": "dis"})
-    assert process.stderr.count("flow: epoch 1/1") == process.stderr.count("3 computed now") == 1, process.stderr
-    assert json.loads(process.stdout)["streams"] == ["flow"]
+    out, err = torchrun(*words, "--stream=flow", "--json", settings=settings | {"recipe.flow_algorithm": "dis"})
+    assert err.count("flow: epoch 1/1") == err.count("3 computed now") == 1, err
+    assert json.loads(out)["streams"] == ["flow"]
     assert open_weights(tmp_path / "weights").recipe.streams == ("flow",)
 
 
