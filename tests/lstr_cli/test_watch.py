@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.watching.config import check, read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History, lock_folder
@@ -23,6 +22,7 @@ from tests.support.requests import Visitor
 from tests.support.served import TS_HEAD, served
 from tests.support.videos import remux, write_video
 from tests.support.waiting import TIMEOUT_S, wait_until
+from tests.support.watching import always_active
 
 
 @pytest.mark.long
@@ -149,9 +149,7 @@ def test_watch_stores_events_and_ends_on_ctrl_c(model, small_set, tmp_path):
     log_closed = threading.Event()
     with served([TS_HEAD, log_closed.wait, stream, None]) as port:
         text = f'model = "{model}"\n[sources.hall]\naddress = "http://user:secret@127.0.0.1:{port}/a"\n'
-        for action in load_checkpoint(small_set.checkpoint).classes[1:]:
-            text += f'[actions."{action}"]\non = 0.0\noff = 0.0\n'
-        (tmp_path / "watch.toml").write_text(text)
+        (tmp_path / "watch.toml").write_text(text + always_active(small_set.checkpoint))
         words = [*LSTR, "watch", str(tmp_path / "watch.toml")]
         options = {"stderr": subprocess.PIPE, "text": True, "env": {**os.environ}, "preexec_fn": restore_signals}
         with subprocess.Popen(words, **options) as process:

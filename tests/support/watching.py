@@ -1,11 +1,13 @@
-"""Events of a service, and a dashboard that shows two cameras."""
+"""Actions and events of a service, and a dashboard that shows two cameras."""
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 
 from lstr.extractors.video.frames import Chunk
 from lstr.pipelines.detection.decision import Decision, Opened, Status
+from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.watching.dashboard import Dashboard, DashboardSink
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
@@ -13,6 +15,12 @@ from lstr.pipelines.watching.history import History
 ACTIONS = ("Background", "fall", "wave")
 HOSTILE = "<img src=x onerror=alert(1)>"
 START = datetime(2026, 5, 31, 14, 3, 12).astimezone()
+
+
+def always_active(model: Path) -> str:
+    """Return the tables in which every action of a model is always active, which delays nothing."""
+    table = '[actions."{}"]\non = 0.0\noff = 0.0\nhighest = false\nmin_length = 0.25\n'
+    return "".join(map(table.format, load_checkpoint(model).classes[1:]))
 
 
 def decision_of(chunk: int, scores, at: datetime | None = None, classes=ACTIONS) -> Decision:

@@ -13,8 +13,6 @@ from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.service import Service
 from tests.support.videos import remux
 
-UNREACHABLE = "http://127.0.0.1:9/hall"
-
 
 @pytest.fixture(scope="session")
 def stream(small_set, tmp_path_factory) -> bytes:
@@ -52,12 +50,19 @@ def history(tmp_path) -> Iterator[History]:
 
 @pytest.fixture
 def start_service(tmp_path):
-    """Start a service of one source, `hall`, which cannot be reached; its `messages` are the lines of the log."""
+    """Start a service of sources by their ports or addresses, by default of `hall`, which cannot be reached.
+
+    `settings` are of the first source. Its `messages` are the lines of the log.
+    """
 
     @contextmanager
-    def start(tables: str = "", hall: str = "", model: Path | str = "none.lstr", address: str = UNREACHABLE):
+    def start(tables: str = "", settings: str = "", model: Path | str | None = "none.lstr", **sources: int | str):
         (tmp_path / "none.lstr").touch()
-        text = f'model = "{model}"\n{tables}\n[sources.hall]\naddress = "{address}"\n{hall}'
+        text = f'model = "{model}"\n{tables}\n' if model else tables
+        for name, address in (sources or {"hall": 9}).items():
+            address = f"http://127.0.0.1:{address}/{name}" if isinstance(address, int) else address
+            text += f'[sources.{name}]\naddress = "{address}"\n{settings}\n'
+            settings = ""
         (tmp_path / "watch.toml").write_text(text)
         messages: list[str] = []
         with Service(read_config(tmp_path / "watch.toml"), messages.append) as service:

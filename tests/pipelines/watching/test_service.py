@@ -1,7 +1,6 @@
 """The service: sources that come and go, and the events that it stores and announces."""
 
 import json
-import os
 import random
 import shutil
 import socket
@@ -18,19 +17,18 @@ import numpy as np
 import pytest
 
 from lstr.errors import HistoryError, LstrError
-from lstr.pipelines.detection.model import Networks, load_checkpoint
+from lstr.pipelines.detection.model import Networks
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import clips
 from lstr.pipelines.watching import service as service_module
 from lstr.pipelines.watching import worker as worker_module
-from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.history import EventFilter, History
 from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.support.model_files import write_exportable
 from tests.support.served import TS_HEAD, served
 from tests.support.waiting import TIMEOUT_S, wait_until
-from tests.support.watching import count_pending, recent_event
+from tests.support.watching import always_active, count_pending, recent_event
 
 pytestmark = pytest.mark.usefixtures("fast_starts")
 
@@ -39,21 +37,13 @@ TOP = (((0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)),)
 
 
 @pytest.fixture
-def start(small_set, tmp_path):
+def start(small_set, start_service):
     """Start a service of sources by their ports or addresses, in which every class is always active."""
 
-    def start_service(tables: str = "", log=lambda text: None, model=small_set.checkpoint, **sources: int | str):
-        text = f'model = "{model}"\n{tables}\n'
-        for name, address in sources.items():
-            address = f"http://127.0.0.1:{address}/{name}" if isinstance(address, int) else address
-            text += f'[sources.{name}]\naddress = "{address}"\n'
-        for action in load_checkpoint(model).classes[1:]:
-            # with a minimum length of one chunk, which delays nothing
-            text += f'[actions."{action}"]\non = 0.0\noff = 0.0\nhighest = false\nmin_length = 0.25\n'
-        (tmp_path / "watch.toml").write_text(text)
-        return Service(read_config(tmp_path / "watch.toml"), log)
+    def start(tables: str = "", model=small_set.checkpoint, **sources: int | str):
+        return start_service(f"{tables}\n{always_active(model)}", model=model, **sources)
 
-    return start_service
+    return start
 
 
 def decided(service: Service) -> set[str]:
@@ -128,25 +118,22 @@ def test_sources_are_paused_added_and_removed_also_after_a_restart(start, stream
 @pytest.mark.long
 @pytest.mark.skipif(Path("/dev/video63").exists(), reason="this machine has 64 cameras")
 def test_an_unplugged_camera_stops_no_other_source_and_is_logged_once(start, stream):
-    log: list[str] = []
-    with served([TS_HEAD, stream, None]) as port:
-        with start(log=log.append, cam="/dev/video63", hall=port) as service:
-            wait_until(lambda: decided(service) == {"hall"})
-            before, (worker,) = service.status()["hall"], service.workers.values()
-            wait_until(lambda: worker._attempts["cam"].failures > 4)
-            assert service.status()["hall"] is before, "the same connection"
-    assert [text.partition(":")[0] for text in log if "/dev/video63" in text] == ["cam"], log
+    with served([TS_HEAD, stream, None]) as port, start(cam="/dev/video63", hall=port) as service:
+        wait_until(lambda: decided(service) == {"hall"})
+        before, (worker,) = service.status()["hall"], service.workers.values()
+        wait_until(lambda: worker._attempts["cam"].failures > 4)
+        assert service.status()["hall"] is before, "the same connection"
+    assert [text.partition(":")[0] for text in service.messages if "/dev/video63" in text] == ["cam"], service.messages
 
 
 @pytest.mark.long
 def test_start_and_end_of_an_outage_are_logged_once(start, stream):
-    log: list[str] = []
     with served([TS_HEAD, stream, None], [b""], [b""], [TS_HEAD, stream, None]) as port:
-        with start('timeout = "1s"', log.append, hall=port) as service:
-            wait_until(lambda: any("again" in text for text in log))
+        with start('timeout = "1s"', hall=port) as service:
+            wait_until(lambda: any("again" in text for text in service.messages))
             assert decided(service) == {"hall"}
-    lines = [text for text in log if f":{port}/" in text or "again" in text]
-    assert lines and all(line != following for line, following in pairwise(lines)) and "again" in lines[-1], log
+    lines = [text for text in service.messages if f":{port}/" in text or "again" in text]
+    assert all(line != following for line, following in pairwise(lines)) and "again" in lines[-1], lines
 
 
 @pytest.mark.slow
@@ -177,14 +164,13 @@ def test_a_replaced_model_file_is_reloaded(small_set, start, stream, tmp_path, m
 @pytest.mark.long
 def test_a_recording_is_decided_once(start, stream, monkeypatch):
     """An HLS stream of an event is a recording when the event is over."""
-    log: list[str] = []
     chunks: list[int] = []
     monkeypatch.setattr(RecorderSink, "take", lambda self, decision: chunks.append(decision.chunk))
     head = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\nContent-Length: %d\r\n\r\n" % len(stream)
-    with served([head, stream], [head, stream], [TS_HEAD, stream, None]) as port, start(log=log.append, hall=port) as s:
-        wait_until(lambda: any("recording" in text for text in log))
+    with served([head, stream], [head, stream], [TS_HEAD, stream, None]) as port, start(hall=port) as service:
+        wait_until(lambda: any("recording" in text for text in service.messages))
         recorded = [*chunks]
-        wait_until(lambda: decided(s) == {"hall"})  # the third time it is live
+        wait_until(lambda: decided(service) == {"hall"})  # the third time it is live
     assert recorded == sorted({*recorded}) != [] and len(chunks) > len(recorded)
 
 
@@ -231,10 +217,8 @@ def test_systemd_is_notified(tmp_path, monkeypatch):
     notify_supervisor("STOPPING=1")  # the socket is closed
 
 
-def test_a_source_without_a_model_is_not_added(small_set, idle, tmp_path):
-    path = tmp_path / "watch.toml"
-    path.write_text(f'[sources.hall]\naddress = "http://127.0.0.1:9/hall"\nmodel = "{small_set.checkpoint}"\n')
-    with Service(read_config(path), [].append) as service:
+def test_a_source_without_a_model_is_not_added(start_service, idle):
+    with start_service(settings='model = "none.lstr"', model=None) as service:
         with pytest.raises(LstrError) as caught:
             service.add("door", "http://127.0.0.1:9/door")
         assert "model = " in caught.value.hint and service.sources.keys() == {"hall"}
@@ -261,8 +245,8 @@ def zones_of(service: Service, name: str = "hall") -> tuple:
 
 
 def test_drawn_zones_override_the_file_also_after_a_restart(start_service):
-    hall = f"zones = {json.dumps(TOP)}\n"
-    with start_service(hall=hall) as service:
+    settings = f"zones = {json.dumps(TOP)}\n"
+    with start_service(settings=settings) as service:
         assert zones_of(service) == (TOP, False)
         messages = service.dashboard.messages()
         next(messages)
@@ -276,7 +260,7 @@ def test_drawn_zones_override_the_file_also_after_a_restart(start_service):
         service.remove("garage")
         service.add("garage", "http://127.0.0.1:9/other")
         assert zones_of(service, "garage") == ((), False), "a removed source loses its zones"
-    with start_service(hall=hall) as service:
+    with start_service(settings=settings) as service:
         assert zones_of(service) == (DRAWN, True)
         service.draw("hall", ())
         assert zones_of(service) == ((), True), "everywhere, though the file has zones"
@@ -303,18 +287,15 @@ def read_notes(path: Path) -> list[dict]:
 @pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_service_loses_no_event(lstr, small_set, stream, tmp_path, kills):
     """Each start sees every action once. Killed between sending and storing that, it sends again, with the same id."""
-    notes = tmp_path / "notes.jsonl"
+    notes, delays = tmp_path / "notes.jsonl", random.Random(0)
     assert lstr("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")[0] == 0
     with served(*[[TS_HEAD, stream, None]] * (kills + 1)) as port:
-        text = NOTES_CONFIG.format(port=port, shell=SHELL, notes=notes)
-        for action in load_checkpoint(small_set.checkpoint).classes[1:]:
-            text += f'[actions."{action}"]\non = 0.0\noff = 0.0\n'
+        text = NOTES_CONFIG.format(port=port, shell=SHELL, notes=notes) + always_active(small_set.checkpoint)
         (tmp_path / "watch.toml").write_text(text)
         command = [sys.executable, "-m", "lstr_cli", "watch", str(tmp_path / "watch.toml")]
-        delays = random.Random(0)
         for run in range(kills + 1):
             count = len(read_notes(notes))
-            with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ}) as service:
+            with subprocess.Popen(command, stderr=subprocess.DEVNULL) as service:
                 wait_until(lambda n=count, run=service: run.poll() is not None or len(read_notes(notes)) > n)
                 assert service.poll() is None, "it ended by itself"
                 if run < kills:

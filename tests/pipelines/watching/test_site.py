@@ -3,9 +3,10 @@
 import base64
 import gc
 import logging
-import socket
 import tracemalloc
+from contextlib import closing
 from datetime import timedelta
+from http.client import HTTPConnection
 from urllib.parse import quote
 
 import cv2
@@ -125,21 +126,13 @@ def test_page_state_and_frames(visitor):
 
 
 def test_the_stream_has_the_state_and_its_changes(service, visitor):
-    with socket.create_connection((visitor.host, visitor.port), timeout=TIMEOUT_S) as connection:
-        head = f"GET /stream HTTP/1.1\r\nHost: {visitor.host}:{visitor.port}\r\nCookie: {visitor.cookie}\r\n\r\n"
-        connection.sendall(head.encode())
-
-        def read_until(text: bytes) -> bytes:
-            data = b""
-            while text not in data:
-                data += (received := connection.recv(65536))
-                assert received, data
-            return data
-
-        text = read_until(b'"kind":"state"').decode()
+    with closing(HTTPConnection(visitor.host, visitor.port, timeout=TIMEOUT_S)) as connection:
+        connection.request("GET", "/stream", headers={"cookie": visitor.cookie})
+        answer = connection.getresponse()
+        assert "text/event-stream" in answer.headers["content-type"] and "no-store" in answer.headers["cache-control"]
+        assert any(b'"kind":"state"' in line for line in answer)
         Camera(service.dashboard, "hall").show(0.2, 0.7, 0.1)
-        read_until(b'"kind":"s')
-    assert "text/event-stream" in text and "no-store" in text
+        assert any(b'"kind":"s' in line for line in answer)
 
 
 def test_queries_of_events(events, visitor):
@@ -185,9 +178,7 @@ def test_invalid_requests_change_nothing(service, visitor):
         (path, b"[" * 10000, 400),
         (path, b" " * 20000, 413),
         ("/sources", {"name": "../x", "address": "rtsp://a"}, 400),
-        ("/sources", {"name": HOSTILE, "address": "rtsp://a"}, 400),
         ("/sources", {"name": "x" * 65, "address": ADDRESS}, 400),
-        ("/sources", {"name": "x" * 65536, "address": ADDRESS}, 413),
         ("/sources", {"name": "x"}, 400),
         ("/sources", {"name": "x", "address": "a" * 3000}, 400),
         ("/snooze", {"source": "unknown"}, 400),
@@ -253,7 +244,7 @@ def test_secrets_stay_hidden(start_service, small_set, tmp_path, fast_starts, ca
     """Passwords of a source and of channels that fail; the address of an added source is stored for its owner only."""
     caplog.set_level(logging.DEBUG)
     address = "http://u:hunter6@127.0.0.1:9/hall?token=hunter6"
-    with start_service(f"[channels]{CHANNELS}", address=address, model=small_set.checkpoint) as service:
+    with start_service(f"[channels]{CHANNELS}", model=small_set.checkpoint, hall=address) as service:
         visitor, event = Visitor(service.server.address), recent_event()
         service.history.begin(event, ["hook", "house", "phone"])
         service.notifications.wake()

@@ -37,8 +37,8 @@ def start(start_service):
     @contextmanager
     def start_cameras(zones=()):
         ramp = np.broadcast_to(np.linspace(30, 220, 64, dtype=np.uint8)[None, :, None], (48, 64, 3))
-        hall = f'zones = {json.dumps(zones)}\n[sources.door]\naddress = "http://127.0.0.1:9/door"\n'
-        with start_service('[clips]\nbefore = "2s"\nafter = "1s"', hall) as service:
+        settings = f"zones = {json.dumps(zones)}\n"
+        with start_service('[clips]\nbefore = "2s"\nafter = "1s"', settings, hall=9, door=9) as service:
             cameras = [Camera(service.dashboard, name, HOSTILE_CLASSES) for name in ("hall", "door")]
 
             def show() -> None:
