@@ -3,12 +3,13 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 
-from lstr.pipelines.detection.detector import detect
+from lstr.pipelines.annotations.label_files import read_label_file
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
+from lstr.pipelines.progress import result_of
 from tests.support.errors import assert_error
 from tests.support.small_set import SmallSet, write_small_set
 
@@ -34,7 +35,8 @@ def test_other_files_are_not_quantised(lstr, small_set, tmp_path):
 
 
 @pytest.mark.slow
-def test_scores_in_int8_are_close(lstr, published_set, tmp_path):
+def test_an_int8_model_finds_the_labelled_actions(lstr, published_set, tmp_path):
+    """In videos whose actions it was trained on; its ranges were measured on another video."""
     model = write_model(tmp_path / "a.lstr", published_set.checkpoint, None, {}).path
     before = model.read_bytes()
     small, videos = tmp_path / "small.lstr", tmp_path / "videos"
@@ -48,12 +50,12 @@ def test_scores_in_int8_are_close(lstr, published_set, tmp_path):
     assert all(0.95 < cosine["least"] <= cosine["mean"] < 1 for cosine in record["cosine"].values())
     recipe = open_model(small).recipe
     assert recipe.precision == "int8" and recipe.id != open_model(model).recipe.id
-    video = published_set.videos / "scene_01.mp4"
-    scores = [np.stack([d.scores for d in detect(video, m, device="cpu")]) for m in (model, small)]
-    assert 0 < np.abs(scores[0] - scores[1]).mean() < 0.1
-    code, out, err = lstr("evaluate", model, small, published_set.videos, published_set.labels, "--json")
-    assert code == 0, err
-    float_map, int8_map = (entry["lstr"]["mAP"] for entry in json.loads(out)["checkpoints"])
-    assert abs(int8_map - float_map) < 0.2
+    sources = [published_set.videos / f"{name}.mp4" for name in ("scene_01", "scene_02")]
+    truth = read_label_file(published_set.labels).videos
+    for file in (model, small):
+        for name, timeline in result_of(detect_sources(sources, DetectOptions(file, device="cpu"))).timelines.items():
+            (segment,), (action,) = timeline["segments"], truth[name].segments
+            assert segment["label"] == action.label
+            assert (segment["start"], segment["end"]) == pytest.approx((action.start, action.end), abs=0.5)
     assert_error(lstr("quantise", small, videos, "-o", tmp_path / "c.lstr"), 4, "small.lstr")
     assert_error(lstr("quantise", model, videos, "-o", published_set.checkpoint), 2, "checkpoint.pt")
