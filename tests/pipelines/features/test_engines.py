@@ -71,19 +71,19 @@ def workers(monkeypatch) -> list[WorkerProcess]:
 @pytest.mark.slow
 def test_the_video_of_a_killed_process_is_tried_twice(small_set, options, workers):
     """The process of scene_00 is killed twice, so it fails; scene_01's is killed once."""
-    killed, outcomes, output = [], {}, options.output
+    killed, states, output = [], {}, options.output
     videos = {f"scene_0{i}": small_set.videos / f"scene_0{i}.mp4" for i in range(3)}
     for event in resume(videos, open_output(output), lambda to_do: over_processes(to_do, options, 2)):
         if isinstance(event, Outcome):
-            outcomes[event.id] = event
+            states[event.id] = event.state
         if isinstance(event, Progress) and killed.count(event.what) < {"scene_00": 2, "scene_01": 1}.get(event.what, 0):
             killed.append(event.what)
             (worker,) = (w for w in workers if w.at[0] == event.what and w.process.poll() is None)
             worker.process.kill()
     assert sorted(killed) == ["scene_00", "scene_00", "scene_01"]
-    assert {i: o.state for i, o in outcomes.items()} == {"scene_00": "failed", "scene_01": "done", "scene_02": "done"}
-    assert "SIGKILL" in outcomes["scene_00"].reason and outcomes["scene_00"].hint
-    assert [f["id"] for f in read_jsonl(output / "failed.jsonl")] == ["scene_00"]
+    assert states == {"scene_00": "failed", "scene_01": "done", "scene_02": "done"}
+    (failure,) = read_jsonl(output / "failed.jsonl")
+    assert failure["id"] == "scene_00" and "SIGKILL" in failure["reason"]
     folder, expected = open_features(output), open_features(small_set.features)
     assert folder.ids() == ["scene_01", "scene_02"]
     for video_id in folder.ids():
@@ -140,8 +140,7 @@ FAST = ("--recipe", "fast", "--set", "recipe.flow_algorithm=dis")
 @pytest.fixture(scope="module", autouse=True)
 def environment():
     """Environment variables of this module, without the address of another Ray cluster on this machine."""
-    # a short path, because Ray has sockets below it
-    folder = Path(tempfile.mkdtemp(prefix="lstr-ray-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="lstr-ray-", dir="/tmp"))  # a short path, because Ray has sockets below it
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", str(folder))  # also has the address of this machine's cluster
         patch.delenv("RAY_ADDRESS", raising=False)
@@ -300,7 +299,6 @@ def test_the_share_of_a_video_depends_on_the_nodes():
     assert portion_of(cpus) == (2, 0) and portion_of([{"CPU": 1.0}, {"CPU": 4.0}]) == (1, 0)
     assert portion_of(gpus) == (4, 1) and portion_of(gpus, "cpu") == (2, 0)
     assert portion_of(cpus, None, 8) == (8, 0) and portion_of(gpus, None, 8) == (8, 1)
-    assert portion_of([]) == (2, 0) and portion_of(cpus, "cuda") == (2, 1)
-    assert portion_of(gpus, "cuda:0") == (4, 1), "a share of a GPU, as with cuda"
+    assert portion_of([]) == (2, 0) and portion_of(cpus, "cuda") == (2, 1) and portion_of(gpus, "cuda:0") == (4, 1)
     assert [count_room((2, 0), [node]) for node in cpus] == [8, 4, 0]
     assert [count_room((4, 1), [node]) for node in gpus] == [4, 8, 0]

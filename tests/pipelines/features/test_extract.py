@@ -25,7 +25,7 @@ from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features import extraction
 from lstr.pipelines.features.extract import extract, plan
 from lstr.pipelines.features.extraction import PROCESS_MEMORY_BYTES as MEMORY
-from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Plan, free_memory, make_plan, row_bytes, share
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Plan, free_memory, make_plan, share
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, read_record
 from lstr.pipelines.features.video import new_networks, resume_networks
@@ -36,8 +36,6 @@ from tests.support.finetuned import SMALL as DIS
 from tests.support.injected import inject, write_bad
 from tests.support.small_set import DIMS, SMALL
 from tests.support.videos import remux, write_video
-
-STAGES = ("probe", "decode", "flow", "network", "write")
 
 
 def prepare(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):
@@ -77,6 +75,7 @@ def videos(small_set, tmp_path):
 def test_events_have_a_fixed_order(videos, options):
     planned = plan(videos, options)
     assert not options.output.exists(), "a plan writes nothing"
+    assert (planned.row_bytes, planned.rate) == (4 * DIMS[0], None), "no finished videos"
     events = list(extract(videos, options))
     kinds = [Plan, OutputFolder, Notice, Failed, *[Progress] * 20, Outcome, Finished]
     assert [type(event) for event in events] == kinds
@@ -151,8 +150,7 @@ def test_features_do_not_depend_on_the_number_of_videos_at_once(videos, small_se
     videos["scene_01"] = small_set.videos / "scene_01.mp4"
     folders = {n: create_output(tmp_path / str(n), twostream.recipe, {}) for n in (1, 3)}
     outcomes = [extract_all(videos, folder, twostream, workers, at_once=n) for n, folder in folders.items()]
-    single, several = (sorted((o.id, o.state, o.chunks) for o in run) for run in outcomes)
-    assert single == several
+    assert len({tuple(sorted((o.id, o.state, o.chunks) for o in run)) for run in outcomes}) == 1
     for video_id in ("scene_00", "scene_01"):
         assert_same_features(folders[1], folders[3], video_id)
         seconds = read_record(folders[3].record(video_id))["seconds"]
@@ -203,7 +201,7 @@ def extract_both(twostream, bad_and_good, workers, folder):
     return run
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["probe", "decode", "flow", "network", "write"])
 def test_an_unexpected_error_fails_only_its_video(extract_both, folder, bad_and_good, monkeypatch, stage):
     with monkeypatch.context() as patch:
         inject(patch.setattr, stage, AttributeError("'NoneType' object has no attribute 'width'\nand more"))
@@ -288,53 +286,37 @@ def test_a_plan_counts_finished_and_remaining_videos(lstr, small_set, tmp_path):
     plan = make_plan(find_videos([videos]), ExtractOptions(features, recipe=SMALL), "cpu", lambda n: (2, n))
     states = {"bad": "unreadable", "scene_00": "to do", "scene_01": "to do", "scene_02": "done", "scene_03": "done"}
     assert {video.id: video.state for video in plan.videos} == states
-    assert plan.share == (2, 3)
-    counts = json.loads(json.dumps(plan.to_dict()))
+    counts = plan.to_dict()
     assert counts["hours"] == 20 / 3600 and counts["hours_to_do"] == 10 / 3600 and counts["chunks_to_do"] == 40
     assert 40 * 4 * sum(DIMS) < counts["bytes"] < 41 * 4 * sum(DIMS) < counts["free_bytes"]
     records = [open_features(features).read_record(video_id) for video_id in ("scene_02", "scene_03")]
     seconds = sum(record["seconds"]["total"] * record["threads"] for record in records)
     assert counts["seconds"] == pytest.approx(seconds / 6)
-    names = ("files", "done", "to_do", "unreadable", "failed_before")
-    assert [counts[name] for name in names] == [5, 2, 2, 1, 1]
-    command = ("extract", videos, "-o", features, "--recipe", small_set.recipe, "--dry-run")
-    code, out, err = lstr(*command)
+    expected = {"files": 5, "done": 2, "to_do": 2, "unreadable": 1, "failed_before": 1, "processes": 2, "threads": 3}
+    assert counts.items() >= expected.items()
+    code, out, err = lstr("extract", videos, "-o", features, "--recipe", small_set.recipe, "--dry-run")
     assert code == 0 and err == "" and all(video_id in out for video_id in states)
-    assert json.loads(lstr(*command, "--json")[1])["chunks_to_do"] == 40
     assert sorted(features.rglob("*")) == before
-
-
-def test_the_plan_of_a_new_folder_has_no_time(small_set, tmp_path):
-    options = ExtractOptions(tmp_path / "new", recipe=SMALL)
-    plan = make_plan(find_videos([small_set.videos]), options, "cpu", lambda n: (2, n)).to_dict()
-    assert (plan["chunks_to_do"], plan["seconds"]) == (80, None) and not (tmp_path / "new").exists()
-    assert row_bytes(PRESETS["faithful"].narrowed(["rgb"])) == 4 * 2048
-    assert row_bytes(PRESETS["activitynet"]) == 4 * 4096
 
 
 @pytest.mark.parametrize(
     ("cores", "gpus", "memory", "n_videos", "options", "expected"),
     [
-        (1, 0, PLENTY, 100, {}, (1, 1)),
         (2, 0, PLENTY, 100, {}, (1, 2)),  # two processes of one thread were no faster, and take twice the memory
         (16, 0, PLENTY, 100, {}, (4, 4)),
         (16, 0, PLENTY, 2, {}, (2, 8)),
         (16, 0, 3 * MEMORY, 100, {}, (3, 5)),
         (64, 0, MEMORY // 2, 100, {}, (1, 64)),
         (16, 1, PLENTY, 100, {}, (1, 16)),
-        (128, 8, PLENTY, 1000, {}, (8, 16)),
         (16, 8, PLENTY, 1000, {}, (8, 2)),
         (4, 8, PLENTY, 1000, {}, (4, 1)),
         (16, 0, PLENTY, 100, {"processes": 8}, (8, 2)),
-        (16, 0, PLENTY, 3, {"processes": 8}, (3, 5)),
         (16, 0, PLENTY, 100, {"threads": 1}, (16, 1)),
         (16, 0, PLENTY, 100, {"processes": 2, "threads": 3}, (2, 3)),
     ],
 )
 def test_processes_and_threads_fit_the_machine(cores, gpus, memory, n_videos, options, expected):
     assert share(n_videos, cores, gpus, memory, **options) == expected
-    processes, threads = expected
-    assert processes * threads <= cores or options
 
 
 def test_cores_and_memory_are_limited_by_a_container(monkeypatch, tmp_path):

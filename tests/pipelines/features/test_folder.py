@@ -60,18 +60,10 @@ def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def with_value(value, index):
-    def change(array):
-        array[index] = value
-        return array
-
-    return change
-
-
-def flip_byte(path):
-    content = bytearray(path.read_bytes())
-    content[128 + 4 * 1024 * 2 + 2] ^= 0x11
-    path.write_bytes(content)
+def set_value(path, index, value):
+    array = np.load(path, mmap_mode="r+")
+    array[index] = value
+    array.flush()
 
 
 def test_an_extraction_writes_arrays_and_records(small_set):
@@ -108,7 +100,7 @@ def test_info_reports_faults(folder, lstr):
     described = json.loads(out)
     assert code == 0 and err == "" and described["faults"] == described["damaged"] == []
     assert (described["videos"], described["chunks"], described["arrays_checked_by_hash"]) == (3, 3 * LENGTH, 6)
-    edit(folder.array("flow", "set a/v1"), with_value(0, 3))
+    set_value(folder.array("flow", "set a/v1"), 3, 0)
     code, out, err = lstr("info", folder.path)
     assert code == 3 and "set a/v1\tflow\t" in out and err.count("failed: ") == err.count("hint: ") == 1
 
@@ -118,9 +110,9 @@ def change_flow(change):
 
 
 VALUE_FAULTS = {
-    "a row of zeros": change_flow(with_value(0, 3)),
-    "not finite": change_flow(with_value(np.nan, (5, 7))),
-    "one byte": lambda folder: flip_byte(folder.array("flow", "set a/v1")),
+    "a row of zeros": lambda folder: set_value(folder.array("flow", "set a/v1"), 3, 0),
+    "not finite": lambda folder: set_value(folder.array("flow", "set a/v1"), (5, 7), np.nan),
+    "another value": lambda folder: set_value(folder.array("flow", "set a/v1"), (2, 0), 0.5),
 }
 """Faults inside an array, which are only found if the whole file is read."""
 FAULTS = VALUE_FAULTS | {
@@ -136,7 +128,7 @@ FAULTS = VALUE_FAULTS | {
     "no record": lambda folder: folder.record("set a/v1").unlink(),
     **{
         f"record {text!r}": lambda folder, text=text: folder.record("set a/v1").write_text(text)
-        for text in ("", "[]", "{}", '{"arrays": 3}', "null", "\x00", '{"recipe": ', '{"recipe": "other", "chunks": 9}')
+        for text in ("", "null", '{"arrays": 3}', '{"recipe": "other", "chunks": 9}')
     },
 }
 
@@ -157,7 +149,7 @@ def test_a_folder_of_another_program_has_no_records(folder, lstr):
     features = open_features(folder.path)
     chunks, faults, n_hashed = verify(features)
     assert features.recipe is None and faults == [] and len(chunks) == 3 and n_hashed == 0
-    edit(features.array("rgb", "set a/v1"), with_value(np.nan, (5, 7)))
+    set_value(features.array("rgb", "set a/v1"), (5, 7), np.nan)
     edit(features.array("rgb", "set a/v2"), lambda array: array[:, :7])
     assert [fault["id"] for fault in verify(features)[1]] == ["set a/v1", "set a/v2"]
     code, _, err = lstr("info", folder.path)

@@ -9,10 +9,8 @@ import pytest
 
 from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import network_recipe
-from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, StreamPreset, read_preset
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
-from lstr.extractors.twostream import build_twostream
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
 from tests.support.errors import assert_error
 
@@ -31,8 +29,7 @@ def test_ids_of_recipes_do_not_change():
 def test_a_recipe_can_be_written_and_read():
     other_network = replace(RGB, network="mine", width=512)
     for recipe in (Recipe(RGB, FLOW), Recipe(RGB, None, flow_algorithm=None), Recipe(other_network, FLOW)):
-        read = Recipe.from_dict(json.loads(recipe.to_json()))
-        assert read == recipe and read.id == recipe.id and differences(read, recipe) == []
+        assert Recipe.from_dict(json.loads(recipe.to_json())) == recipe
 
 
 @pytest.mark.parametrize(
@@ -66,11 +63,8 @@ def test_presets_have_the_published_values():
         for preset in (faithful, fast):
             sizes = (preset.long_side, preset.short_side, preset.crop, preset.rgb_frame, preset.flow_algorithm)
             assert sizes == (320, 256, 224, 3, "tvl1")
-    assert network_recipe("rgb", PRESETS["activitynet"].rgb).dim == 2048
-    recipe = build_twostream(PRESETS["activitynet"].narrowed(["flow"]), WeightSources(), "cpu").recipe
-    assert recipe.flow.dim == 2048 and recipe.precision == "float32"
-    assert (recipe.flow.mean, recipe.flow.std) == ((127.5,) * 10, (127.5,) * 10)
-    assert recipe.flow.folder("flow") == "flow_random_resnet50"
+    rgb, flow = (network_recipe(stream, part) for stream, part in PRESETS["activitynet"].parts.items())
+    assert (rgb.dim, flow.dim, flow.mean, flow.std) == (2048, 2048, (127.5,) * 10, (127.5,) * 10)
 
 
 def write_recipe_file(path, content):
@@ -128,7 +122,6 @@ def test_the_documented_recipe_file_is_valid(tmp_path):
         ('{"rgb": {"mean": "grey"}}', "rgb.mean"),
         ('{"rgb": {"std": [0, 1, 1]}}', "rgb.std"),
         ('{"rgb": {"network": "net.py"}}', "rgb.network"),
-        ('{"rgb": {"network": "../net"}}', "rgb.network"),
         ('{"flow_algorithm": "raft"}', "flow_algorithm"),
         ('{"precision": ["bf16"]}', "precision"),
         ('{"crop": 300}', "crop"),
@@ -148,7 +141,7 @@ def test_folder_file_and_checkpoint_give_the_same_recipe(small_set, tmp_path):
     for path in (small_set.features / "recipe.json", small_set.checkpoint):
         stored = find_recipe(str(path))
         assert stored.recipe == folder.recipe and stored.calibration.keys() == folder.calibration.keys()
-    path = write_recipe_file(tmp_path / "copy.json", folder.recipe.to_json())
+    path = write_recipe_file(tmp_path / "copy.json", folder.recipe.to_dict())
     assert find_recipe(str(path)).recipe == folder.recipe
     assert choose_recipe(str(small_set.features), streams="rgb").recipe == folder.recipe.narrowed(["rgb"])
     with pytest.raises(RecipeError, match="recipe.flow_algorithm"):
@@ -157,29 +150,25 @@ def test_folder_file_and_checkpoint_give_the_same_recipe(small_set, tmp_path):
 
 def test_settings_change_the_chosen_recipe(tmp_path):
     preset = choose_recipe("fast", "flow", {"flow": "resnet50"}, "dis", "bf16")
-    changed = (preset.streams, preset.flow.network, preset.algorithm, preset.precision)
-    assert changed == (("flow",), "resnet50", "dis", "bf16")
+    assert (preset.streams, preset.flow.network) == (("flow",), "resnet50")
+    assert (preset.algorithm, preset.precision) == ("dis", "bf16")
     for name in ("faithfull", str(tmp_path)):
         with pytest.raises(RecipeError):
             find_recipe(name)
     with pytest.raises(MissingPathError):
         read_preset(tmp_path / "missing.json")
-    with pytest.raises(RecipeError, match="recipe.flow.network"):
-        choose_recipe("fast", "rgb", {"flow": "resnet50"})
-    with pytest.raises(RecipeError, match="recipe.flow_algorithm"):
-        choose_recipe("fast", "rgb", algorithm="dis")
+    for value, changes in (("flow.network", {"networks": {"flow": "x"}}), ("flow_algorithm", {"algorithm": "dis"})):
+        with pytest.raises(RecipeError, match=value):
+            choose_recipe("fast", "rgb", **changes)
     with pytest.raises(WeightsError, match="flow"):
         weights_for(choose_recipe("fast", "rgb"), {"flow": "w.pth"})
 
 
-def test_the_default_recipe_depends_on_the_device_or_the_folder(tmp_path, small_set):
+def test_the_default_recipe_depends_on_the_device_or_the_folder(tmp_path):
     assert default_recipe(tmp_path / "new", "cpu")[0] == "fast"
     assert default_recipe(tmp_path / "new", "cuda")[0] == "faithful"
-    recipe = json.loads((small_set.features / "recipe.json").read_text())
-    recipe["rgb"] |= {"network": "resnet50"}
     for crops, expected in ((1, "fast"), (10, "faithful")):
-        recipe["flow"] |= {"network": "bninception", "crops": crops}
-        write_recipe_file(tmp_path / "recipe.json", recipe)
+        write_recipe_file(tmp_path / "recipe.json", Recipe(RGB, replace(FLOW, crops=crops)).to_dict())
         for device in ("cpu", "cuda"):
             name, reason = default_recipe(tmp_path, device)
             assert name == expected and str(tmp_path) in reason
