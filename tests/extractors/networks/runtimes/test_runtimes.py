@@ -6,7 +6,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,8 +37,9 @@ from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.twostream import build_as
 from lstr.extractors.video.frames import Chunk
 from tests.support.backbones import build_backbone, scale_of, vary_batch_norms
+from tests.support.processes import check_process
 
-ROOT = Path(__file__).resolve().parents[4]
+MOBILE = "timm:mobilenetv4_conv_small"
 PART = NetworkRecipe("tiny", "custom", "", 1, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=24, bgr=True)
 
 
@@ -66,9 +66,8 @@ class Inconsistent(Tiny):
 
 @pytest.fixture(params=["openvino", "onnxruntime"])
 def runtime(request) -> str:
-    needed = [request.param] + ["onnx"] * (request.param == "onnxruntime")
-    if missing := [name for name in needed if not runtimes.is_installed(name)]:
-        pytest.skip(f"{missing[0]} is not installed")
+    for needed in (request.param, *["onnx"] * (request.param == "onnxruntime")):
+        pytest.importorskip(needed)
     return request.param
 
 
@@ -226,10 +225,7 @@ def test_choice_of_the_runtime(monkeypatch):
     assert "pip install" in caught.value.hint
 
 
-def test_openvino_sends_no_telemetry():
-    """Checked in a new process, because other tests may have imported more of OpenVINO."""
-    pytest.importorskip("openvino_telemetry")
-    code = """
+NO_TELEMETRY = """
 import sys
 from lstr.extractors.networks.converted_networks import load_openvino
 
@@ -238,20 +234,19 @@ assert "openvino_telemetry" not in sys.modules
 stub = sys.modules.get("openvino.tools.ovc.telemetry_utils")
 assert stub is None or stub.tm.__name__.endswith("telemetry_stub"), stub.tm
 """
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert process.returncode == 0, process.stderr
+
+
+def test_openvino_sends_no_telemetry():
+    """Checked in a new process, because other tests may have imported more of OpenVINO."""
+    pytest.importorskip("openvino_telemetry")
+    check_process(sys.executable, "-c", NO_TELEMETRY)
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("network", "stream", "crops"),
-    [
-        ("bninception", "flow", 2),
-        ("resnet18", "change", 1),
-        ("timm:mobilenetv4_conv_small", "flow", 1),
-        ("timm:test_vit", "rgb", 1),
-    ],
+    "network, stream, crops",
+    [("bninception", "flow", 2), ("resnet18", "change", 1), (MOBILE, "flow", 1), ("timm:test_vit", "rgb", 1)],
 )
 def test_exported_graphs_compute_torchs_features(network, stream, crops, runtime):
     job = published_job(network, stream, crops)
@@ -302,13 +297,7 @@ def test_stored_networks_need_no_torch(runtime, tmp_path):
     np.testing.assert_allclose(features, expected, atol=1e-4 * np.abs(expected).max(), rtol=0)
 
 
-CHANNELS = {
-    "resnet50": 3,
-    "bninception": 10,
-    "timm:mobilenetv4_conv_small": 10,
-    "timm:test_vit": 3,
-    "timm:resnet10t": 3,
-}
+CHANNELS = {"resnet50": 3, "bninception": 10, MOBILE: 10, "timm:test_vit": 3, "timm:resnet10t": 3}
 
 
 @pytest.fixture(scope="module", params=CHANNELS)
@@ -332,36 +321,29 @@ def test_fusing_changes_features_by_rounding_only(network):
     assert not [module for module in fused.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
-class Unfusable(nn.Module):
-    """A network with a batch norm that cannot be fused into the convolution before it."""
-
-    def __init__(self, kind: str):
-        super().__init__()
-        self.kind, self.conv, self.norm = kind, nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
-        self.norm.running_mean.fill_(0.5)
-
-    def forward(self, x):
-        maps = self.conv(x)
-        if self.kind == "output used twice":
-            return self.norm(maps) + maps
-        if self.kind == "convolution used twice":
-            return self.norm(self.conv(maps))
-        if self.kind == "relu between":
-            return self.norm(maps.relu())
-        return self.norm(maps) if maps.sum() > -1e9 else maps  # depends on a value, so it cannot be traced
+UNFUSABLE = {  # functions of a convolution's output
+    "output used twice": lambda conv, norm, maps: norm(maps) + maps,
+    "convolution used twice": lambda conv, norm, maps: norm(conv(maps)),
+    "relu between": lambda conv, norm, maps: norm(maps.relu()),
+}
 
 
-@pytest.mark.parametrize("kind", ["output used twice", "convolution used twice", "relu between", "untraceable"])
+@pytest.mark.parametrize("compute", UNFUSABLE.values(), ids=UNFUSABLE)
 @torch.inference_mode()
-def test_an_unfusable_batch_norm_stays(kind):
-    network = Unfusable(kind).eval()
+def test_an_unfusable_batch_norm_stays(compute):
+    class Unfusable(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+            self.norm.running_mean.fill_(0.5)
+
+        def forward(self, x):
+            return compute(self.conv, self.norm, self.conv(x))
+
+    network = Unfusable().eval()
     fused, x = fuse(network, "float32", "cpu"), torch.randn(1, 3, 4, 4)
     assert isinstance(fused.norm, nn.BatchNorm2d)
     torch.testing.assert_close(fused(x), network(x))
-
-
-def pool(features: torch.Tensor) -> torch.Tensor:
-    return features.flatten(2).mean(2) if features.dim() > 2 else features
 
 
 @pytest.mark.gpu
@@ -370,8 +352,8 @@ def test_a_gpu_computes_the_features_of_the_cpu(network):
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     backbone, x = network
-    expected = pool(backbone(x))
+    expected = backbone(x).mean((2, 3))
     on_gpu = copy.deepcopy(backbone).cuda()
     for precision, min_cosine in (("float32", 0.9999), ("bf16", 0.999)):
-        features = pool(fuse(on_gpu, precision, "cuda")(x.cuda().to(DTYPES[precision])).float().cpu())
+        features = fuse(on_gpu, precision, "cuda")(x.cuda().to(DTYPES[precision])).float().mean((2, 3)).cpu()
         assert torch.cosine_similarity(features, expected).min() >= min_cosine
