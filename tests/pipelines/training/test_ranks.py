@@ -21,7 +21,7 @@ from lstr.pipelines.training.ranks import join_ranks
 from lstr.pipelines.training.recogniser import batch_norms
 from tests.support.documents import ROOT
 from tests.support.feature_set import TINY_SETTINGS
-from tests.support.planted import planted_training
+from tests.support.planted import SMALL, planted_training
 from tests.support.processes import run_process
 from tests.support.training import read_log, train_tiny
 
@@ -98,9 +98,9 @@ def test_two_processes_train_an_equal_network(tmp_path):
 def test_finetune_under_torchrun(small_set, tmp_path, monkeypatch):
     """One process reports and fills the cache; the other one waits and finds the chunks."""
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
-    settings = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 1, "precision": "float32"}
+    settings = {**SMALL, "epochs": 1, "recipe.flow_algorithm": "dis"}
     words = ["lstr_cli", "finetune", small_set.videos, "--labels", small_set.labels, "-o", tmp_path / "weights"]
-    out, err = torchrun(*words, "--stream=flow", "--json", settings=settings | {"recipe.flow_algorithm": "dis"})
+    out, err = torchrun(*words, "--stream=flow", "--json", settings=settings)
     assert err.count("flow: epoch 1/1") == err.count("3 computed now") == 1, err
     assert json.loads(out)["streams"] == ["flow"]
     assert open_weights(tmp_path / "weights").recipe.streams == ("flow",)

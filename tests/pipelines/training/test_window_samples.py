@@ -57,12 +57,6 @@ def test_published_presets_draw_as_many_windows_as_the_published_loader(shared):
     assert "train.tails" in caught.value.hint
 
 
-def test_stretched_sampling_reaches_the_batch():
-    model, _ = resolve("thumos14-published", {}, (1, 1))
-    batches = [read_windows([numbered(100)], [(0, 36)], model, stretched) for stretched in (True, False)]
-    assert [int(windows.long_mask.sum()) for windows in batches] == [385, 2]
-
-
 def test_targets_of_the_future():
     """An output about chunk T + h has the target of chunk T + h, or none past the end of the video."""
     model, _ = resolve("lstr-small", {"model.work_length": "4", "model.anticipation": "3"}, (1, 1))

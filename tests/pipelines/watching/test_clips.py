@@ -35,12 +35,8 @@ def write_film(path, size=(64, 48), noise=False):
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("films")
-    return {
-        "small": write_film(folder / "small.ts"),
-        "large": write_film(folder / "large.ts", (96, 80)),
-        "noise": write_film(folder / "noise.ts", (160, 128), noise=True),
-    }
+    folder, sizes = tmp_path_factory.mktemp("films"), {"small": (64, 48), "large": (96, 80), "noise": (160, 128)}
+    return {name: write_film(folder / f"{name}.ts", size, name == "noise") for name, size in sizes.items()}
 
 
 class Camera:

@@ -30,23 +30,17 @@ def decode_codes(source: dict) -> np.ndarray:
 
 
 def test_memory_does_not_grow(history, monkeypatch):
-    monkeypatch.setattr(module, "MAX_ACTIVE", 100)
-    monkeypatch.setattr(module, "MAX_CHANGES", 100)
-    monkeypatch.setattr(module, "MAX_COLUMNS", 100)
-    dashboard = Dashboard(history)
+    for name in ("MAX_ACTIVE", "MAX_CHANGES", "MAX_COLUMNS"):
+        monkeypatch.setattr(module, name, 100)
+    dashboard, sizes = Dashboard(history), []
     dashboard.update_source("hall")
     camera = Camera(dashboard, "hall")
-
-    def run(n: int) -> None:
-        for k in range(n):
+    tracemalloc.start()
+    for _ in range(2):
+        for k in range(500):
             camera.show(0.1, 0.2, 0.3)
             if not k % 4:
                 dashboard.show_event(event_of(start=START + timedelta(seconds=k)), "update")
-
-    sizes = []
-    tracemalloc.start()
-    for n in (500, 500):
-        run(n)
         gc.collect()
         sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
