@@ -1,6 +1,6 @@
 """Extraction with given networks and flow threads, and the return values of generators."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from lstr.pipelines.features.output_folder import OutputFolder
 from lstr.pipelines.features.video import FoldNetworks, VideoExtractor
 
 
-def return_value(events: Generator[Any, None, Any]) -> Any:
+def return_value(events: Generator[Any, None, Any], on_event: Callable[[Any], object] = lambda event: None) -> Any:
     """Run a generator to its end, and return its return value."""
     while True:
         try:
-            next(events)
+            on_event(next(events))
         except StopIteration as end:
             return end.value
 

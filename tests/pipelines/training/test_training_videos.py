@@ -141,12 +141,8 @@ def failed(tmp_path):
 def fill_cache(videos, cache, failed, workers=None):
     """Return the events of filling the cache, the states of the videos, and their chunks by id."""
     events: list = []
-
-    def fill_to_end():
-        events.append((yield from fill(return_value(look_at(videos, cache, failed)), cache, workers, failed)))
-
-    events[:0] = [*fill_to_end()]
-    return events, [event.state for event in events if isinstance(event, Outcome)], events[-1]
+    cached = return_value(fill(return_value(look_at(videos, cache, failed)), cache, workers, failed), events.append)
+    return events, [event.state for event in events if isinstance(event, Outcome)], cached
 
 
 def test_chunks_are_cached_and_damaged_ones_recomputed(small_set, videos, cache, failed):
@@ -156,7 +152,7 @@ def test_chunks_are_cached_and_damaged_ones_recomputed(small_set, videos, cache,
     assert [event.id for event in failed.events] == ["text"] and failed.events[0].hint
     events, states, cached = fill_cache(videos, cache, failed)
     assert states == ["done", "done"]
-    assert isinstance(events[0], Filling) and events[-2] == Filling({})
+    assert isinstance(events[0], Filling) and events[-1] == Filling({})
     assert [event for event in events if isinstance(event, Progress)][-1] == Progress("scene_01", 20, 20)
     first, second = cached.values()
     assert first.chunks.shape[1] == 3 and first.record["sha256"] != second.record["sha256"]

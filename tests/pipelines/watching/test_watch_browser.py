@@ -216,6 +216,13 @@ def test_a_phone_behind_a_proxy(open_page, start):
     assert len(paths) > 4 and all(path.startswith("/home/cameras/") for path in paths), paths
 
 
+def open_zones(page) -> None:
+    """Open the zones of the first source by the keyboard."""
+    page.locator(".menu summary").first.press("Enter")
+    button(page, ZONES_BUTTON).first.press("Enter")
+    wait_for(page, "$('zones').open")
+
+
 def wait_for_zones(page, count: int) -> None:
     wait_for(page, f"!$('zones').open && {VEIL}?.querySelectorAll('.zone').length === {count}")
 
@@ -224,23 +231,19 @@ def test_zones(open_page, start):
     """Draw, change and delete zones by the mouse."""
     corners = [(0.1, 0.2), (0.6, 0.2), (0.6, 0.9), (0.1, 0.9)]
 
-    def edit() -> None:
-        page.locator(".menu summary").first.click()
-        button(page, ZONES_BUTTON).first.click()
-        wait_for(page, "$('zones').open")
-
     def at(x: float, y: float) -> tuple[float, float]:
         box = page.locator("#stage").bounding_box()
         return box["x"] + x * box["width"], box["y"] + y * box["height"]
 
     def delete_first() -> None:
+        open_zones(page)
         page.mouse.click(*at(0.3, 0.5))
         page.click("#zone-delete")
 
     with start() as service:
         page = open_page(service.server.address)
         assert page.evaluate(f"{VEIL}.childElementCount") == 0
-        edit()
+        open_zones(page)
         for corner in (*corners, corners[0]):
             page.mouse.click(*at(*corner))
         wait_for(page, "!edited.open && edited.zones.length === 1")
@@ -258,14 +261,12 @@ def test_zones(open_page, start):
         first, second = service.zones["hall"]
         np.testing.assert_allclose(first, [*corners[:2], (0.7, 0.8), corners[3]], atol=0.01)
         np.testing.assert_allclose(second, [(0.8, 0.1), (0.95, 0.1), (0.9, 0.3)], atol=0.01)
-        edit()
         delete_first()
         page.click("#zones-cancel")
         wait_for(page, "$('zones-status').textContent && $('zones').open")
         page.click("#zones-cancel")
         wait_for_zones(page, 2)
         assert service.zones["hall"] == (first, second)
-        edit()
         delete_first()
         page.click("#zones-save")
         wait_for_zones(page, 1)
@@ -278,9 +279,7 @@ def test_keyboard(open_page, start):
         page = open_page(service.server.address)
         events = [add_event(service, ago=4), add_event(service, "door")]
 
-        def press(*keys: str, focus: str = "") -> None:
-            if focus:
-                page.locator(focus).first.focus()
+        def press(*keys: str) -> None:
             for key in keys:
                 page.keyboard.press(key)
 
@@ -293,19 +292,16 @@ def test_keyboard(open_page, start):
         press("w")
         wait_for(page, "!document.querySelector('.no[aria-pressed=true]')")
         assert service.history.find(events[0].id).verdict == ""
-        press("Enter", focus=".menu summary")
-        press("Enter", focus=f"role=button[name='{ZONES_BUTTON}']")
-        wait_for(page, "$('zones').open && $('zones-file').hidden")
-        press("Enter", focus="#zone-rectangle")
+        open_zones(page)
+        assert page.locator("#zones-file").is_hidden()
+        page.locator("#zone-rectangle").press("Enter")
         wait_for(page, "document.activeElement.dataset.corner === '1:0'")
         press("ArrowLeft", "Shift+ArrowUp", "Tab", "ArrowRight", "ArrowRight", "Tab", "+", "Shift+ArrowDown")
         press("Tab", "Delete")
-        press("Enter", focus="#zones-save")
+        page.locator("#zones-save").press("Enter")
         wait_for_zones(page, 2)
         assert service.zones["hall"] == (*TOP, ((0.24, 0.2), (0.77, 0.25), (0.75, 0.75), (0.5, 0.8)))
-        press("Enter", focus=".menu summary")
-        press("Enter", focus=f"role=button[name='{ZONES_BUTTON}']")
-        wait_for(page, "$('zones').open")
-        press("Enter", focus="#zones-file")
+        open_zones(page)
+        page.locator("#zones-file").press("Enter")
         wait_for_zones(page, 1)
         assert service.zones["hall"] == TOP
