@@ -37,25 +37,21 @@ class FaultyHandler(Handler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        server, content = self.server, self.server.content
+        server, size = self.server, len(self.server.content)
         requested = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
-        start = requested if server.ranges else 0
         server.starts.append(requested)
+        start = requested if server.ranges else 0
+        status = 416 if start >= size else 206 if start else 200
+        body, span = server.content[start:], f"{start}-{size - 1}" if start < size else "*"
         if server.statuses:
-            self.answer(server.statuses.pop(0), b"sorry", {})
-        elif start >= len(content):
-            self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
-        else:
-            headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
-            self.answer(206 if start else 200, content[start:], headers)
-
-    def answer(self, status: int, body: bytes, headers: dict) -> None:
+            status, body = server.statuses.pop(0), b"sorry"
         self.send_response(status)
-        for name, value in {"Content-Type": self.server.content_type, "Content-Length": len(body), **headers}.items():
-            self.send_header(name, str(value))
+        self.send_header("Content-Type", server.content_type)
+        self.send_header("Content-Length", str(len(body)))
+        if start:
+            self.send_header("Content-Range", f"bytes {span}/{size}")
         self.end_headers()
-        cut = self.server.cuts.pop(0) if self.server.cuts else len(body)
-        self.wfile.write(body[:cut])
+        self.wfile.write(body[: server.cuts.pop(0) if server.cuts else None])
         self.close_connection = True
 
 
