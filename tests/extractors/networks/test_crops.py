@@ -38,14 +38,10 @@ def test_a_network_gets_the_centre_and_its_mirror_image(stream):
     assert Recipe.from_dict(recipe.to_dict()) == recipe
 
 
-WIDTH, HEIGHT = 40, 32
-FRAME = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
-
-
-@pytest.mark.parametrize("frame", [FRAME, FRAME[..., 0]], ids=["colour", "grey"])
+@pytest.mark.parametrize("frame", [FRAMES[0], GREYS[0]], ids=["colour", "grey"])
 def test_camera_movement_shifts_frames_and_repeats_the_edge(frame):
     movement = np.zeros((CHUNK, 2))
-    movement[2], movement[5] = (3 / WIDTH, 1 / WIDTH), (-2 / WIDTH, 0)
+    movement[2], movement[5] = (3 / 40, 1 / 40), (-2 / 40, 0)  # of the frame's width
     moved = shaken(np.stack([frame] * CHUNK), movement)
     for still in (0, 1, 3, 4):
         np.testing.assert_array_equal(moved[still], frame)
