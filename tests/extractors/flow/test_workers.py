@@ -49,8 +49,7 @@ def test_bytes_round_as_denseflow():
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != DIFFERENCE])
 def test_flow_of_a_pair(algorithm):
     with FlowWorkers(1, algorithm) as workers:
-        field = workers.pair(texture(0), texture(2))
-        still = workers.pair(texture(0), texture(0))
+        field, still = (workers.pair(texture(0), texture(shift)) for shift in (2, 0))
     assert field.shape == (2, 64, 96) and field.dtype == np.uint8
     middle = field[:, 16:48, 24:72].astype(float)
     assert abs(np.median(middle[0]) - (128 + 2 / 40 * 255)) < 2, "x comes first, positive to the right"

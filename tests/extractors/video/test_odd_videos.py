@@ -14,7 +14,6 @@ from lstr.extractors.video.reader import FrameReader, open_chunks, resample, shr
 from tests.support.videos import ffmpeg_24
 
 TABLE = Path(__file__).with_name("odd_videos.json")
-LONG = "long_1080p_lowbitrate.mp4"
 
 
 def odd_videos(shared) -> dict[str, Path]:
@@ -55,10 +54,10 @@ def outcome(path: Path, allow_damaged: bool = False) -> dict:
 
 @pytest.mark.long
 def test_odd_videos_give_their_frames_or_an_error(shared):
-    """Files that are not in the table are errors. Only the slow test decodes LONG, six minutes of 1080p."""
+    """Files that are not in the table are errors. Only the slow test decodes six minutes of 1080p."""
     recorded, videos = json.loads(TABLE.read_text()), odd_videos(shared)
     assert recorded.keys() <= videos.keys()
-    outcomes = {name: outcome(path) for name, path in videos.items() if path.name != LONG}
+    outcomes = {name: outcome(path) for name, path in videos.items() if path.name != "long_1080p_lowbitrate.mp4"}
     assert outcomes == {name: recorded.get(name, {"outcome": "error"}) for name in outcomes}
 
 
