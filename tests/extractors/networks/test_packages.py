@@ -1,9 +1,7 @@
 """Networks against other packages: torchvision's, EfficientNet-Lite's published code, and timm's."""
 
-import hashlib
 import io
 import json
-import os
 import sys
 from contextlib import redirect_stdout
 from functools import partial
@@ -31,6 +29,7 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.pipelines.model_files.model_file import published_file
 from tests.support.backbones import build_backbone, vary_batch_norms
+from tests.support.errors import assert_error
 
 # networks of other packages, and a function of their feature maps
 PUBLISHED = {
@@ -52,9 +51,7 @@ def test_table_entries_match_their_networks(name):
         assert maps.shape == (1, network.width, 1, 1)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name[-1] in "12" else ()) for name in PUBLISHED]
-)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_published_weights_load_into_both_streams(tmp_path, name):
     build, maps_of = PUBLISHED[name]
     torch.manual_seed(0)
@@ -112,11 +109,10 @@ def test_rgb_features_equal_timms(name, tmp_path):
     sources = WeightSources({"rgb": str(tmp_path / "w.safetensors")})
     save_file(published.state_dict(), tmp_path / "w.safetensors")
     twostream = build_twostream(preset_of("rgb", name), sources, "cpu")
-    part = twostream.recipe.rgb
+    part, stored = twostream.recipe.rgb, Recipe.from_dict(twostream.recipe.to_dict())
     assert (part.network, part.weights, part.stem) == (name, "custom", None)
     assert part.folder("rgb") == f"rgb_custom_{name.replace(':', '-')}"
-    assert Recipe.from_dict(twostream.recipe.to_dict()) == twostream.recipe
-    assert rebuild_twostream(twostream.recipe, sources, "cpu").recipe == twostream.recipe
+    assert rebuild_twostream(stored, sources, "cpu").recipe == twostream.recipe
     images = np.random.default_rng(0).integers(0, 256, (2, 1, 64, 64, 3), np.uint8)
     x = (torch.from_numpy(images[:, 0]).float() - torch.tensor(part.mean)) / torch.tensor(part.std)
     published.reset_classifier(0, *([""] if name == MAPS else []))
@@ -157,16 +153,15 @@ def test_the_manifest_agrees_with_timm(entry):
 
 
 def test_a_file_without_a_published_hash_is_trusted_once(lstr, tmp_path, monkeypatch):
-    home, source = Path(os.environ["LSTR_HOME"]), tmp_path / "source.safetensors"
+    source = tmp_path / "source.safetensors"
     entry = {**vars(LISTED[0]), "name": "vit.safetensors", "network": TEST, "sha256_prefix": None, "pinned": False}
     (tmp_path / "manifest.json").write_text(json.dumps({"weights": [entry]}))
     monkeypatch.setattr(manifest, "MANIFEST", tmp_path / "manifest.json")
     torch.manual_seed(0)
     save_file(timm.create_model(TEST[5:], pretrained=False).state_dict(), source)
     code, out, err = lstr("weights", "fetch", TEST, "--from", source)
-    path, sha256 = Path(out.strip()), hashlib.sha256(source.read_bytes()).hexdigest()
+    path, sha256 = Path(out.strip()), sha256_of(source)
     assert code == 0 and path.read_bytes() == source.read_bytes() and sha256 in err
-
     (listed,) = json.loads(lstr("weights", "list", "--json")[1])
     assert listed["here"] and listed["pinned"] and listed["sha256_prefix"] == sha256
     (verdict,) = json.loads(lstr("weights", "check", "--json")[1])
@@ -174,13 +169,11 @@ def test_a_file_without_a_published_hash_is_trusted_once(lstr, tmp_path, monkeyp
     assert verdict["origin"]["licence"] == entry["licence"] and verdict["origin"]["sha256"] == sha256
     assert find_weights(TEST, "rgb") == weights_by_stream([TEST])["rgb"] == weights_by_stream([str(path)])["rgb"]
     assert dataset_of(path) == "custom", "as on a machine without this file"
-
     path.write_bytes(b"another")
     assert lstr("weights", "check")[0] == 4
     save_file({"other": torch.zeros(1)}, source)
-    code, _, err = lstr("weights", "fetch", TEST, "--from", source)
-    assert code == 4 and sha256[:8] in err, "only the first file is trusted"
+    assert_error(lstr("weights", "fetch", TEST, "--from", source), 4, sha256[:8])  # only the first file is trusted
+    pins = path.with_name(manifest.PINS)
     for text in ("{", "[]", '{"weights": [{}]}', '{"weights": 3}'):
-        (home / manifest.PINS).write_text(text)
-        code, _, err = lstr("weights", "list")
-        assert code == 4 and str(home / manifest.PINS) in err and err.count("hint: ") == 1
+        pins.write_text(text)
+        assert_error(lstr("weights", "list"), 4, str(pins))
