@@ -82,9 +82,7 @@ def test_times_are_relative_to_the_start_of_the_video(tmp_path, name, media, sta
     [
         ({"clip 1"}, "clip 1"),
         ({"day/clip 1"}, "a_JS"),
-        ({"films/clip 1"}, "films/clip 1"),
         ({"a_JS", "clip 1"}, "a_JS"),
-        ((), "a_JS"),
     ],
 )
 def test_the_medium_names_the_video_if_no_video_has_the_name_of_the_file(tmp_path, present, expected):

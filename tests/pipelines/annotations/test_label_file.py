@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import find_videos
 from lstr.labels.check import check
 from lstr.labels.segment import Segment
@@ -80,32 +79,8 @@ def test_evaluation_takes_labels_of_any_format(small_set, tmp_path, lstr):
         assert code == 0, err
         documents.append({**json.loads(out), "seconds": 0, "labels": ""})
     assert documents[0] == documents[1]
-    convert([small_set.labels], "vtt", tmp_path / "vtt")
-    code, _, err = lstr(*evaluate, tmp_path / "vtt")
-    assert code == 2 and "--subset training" in err
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "value", "hint"),
-    [
-        ("missing.csv", None, "missing.csv", ""),
-        ("a.csv", "video,start,end\na,1,2\n", "label", "--columns 'label=…'"),
-        ("a.json", "{}", "a.json", "lstr labels convert"),
-        ("a.json", '{"database": {"a": {}, "a": {}}}', "'a'", ""),
-        ("a.json", '[{"data": {"video": "a.mp4"}, "annotations": [{"result": [{"type": "timelinelabels"}]}]}]',
-         "a.json", "lstr labels convert"),
-        ("a.xyz", "?", "a.xyz", "lstr labels convert"),
-        ("a.mp4", "\0\0\0\ud800", "a.mp4", ""),
-    ],
-)  # fmt: skip
-def test_files_that_are_not_labels(tmp_path, name, content, value, hint):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content.encode(errors="surrogatepass"))
-    with pytest.raises(LabelsError) as caught:
-        read_label_file(path)
-    assert value in str(caught.value) and caught.value.hint and hint in caught.value.hint
-    assert caught.value.exit_code == 2
+    without_subsets = write(tmp_path / "no subsets.csv", "scene_00,,1,2,walk")
+    assert_error(lstr(*evaluate, without_subsets), 2, "--subset training")
 
 
 def test_frame_numbers_are_detected_by_the_rate_of_the_videos(small_set, tmp_path, lstr):
@@ -135,12 +110,10 @@ def test_info_and_check_as_json(small_set, tmp_path, lstr):
     assert info["per_class"]["walk"]["segments"] == len(lengths)
     assert info["per_class"]["walk"]["seconds"] == pytest.approx(sum(lengths))
     assert json.loads(lstr("info", tmp_path / "eaf", "--json")[1])["segments"] == info["segments"]
-    subsets = enumerate(("training", "testing"))
-    rows = [f"v{i},{subset},{k + 0.5},{k + 1},jump" for i, subset in subsets for k in range(5)]
-    path = write(tmp_path / "tidy.csv", *rows)
+    rows = [f"{subset},{subset},{k + 0.5},{k + 1},jump" for subset in ("training", "testing") for k in range(5)]
+    checked = json.loads(lstr("labels", "check", write(tmp_path / "tidy.csv", *rows), "--json")[1])
     per_class = {"jump": {"segments": 10, "seconds": 5, "videos": 2}}
-    expected = {"videos": 2, "segments": 10, "classes": 1, "per_class": per_class, "findings": []}
-    assert json.loads(lstr("labels", "check", path, "--json")[1]) == expected
+    assert checked == {"videos": 2, "segments": 10, "classes": 1, "per_class": per_class, "findings": []}
 
 
 def test_the_last_of_several_files_counts(files, tmp_path):
