@@ -183,8 +183,7 @@ def test_fetch_then_check(lstr, published, tmp_path):
     home, (entry, path) = Path(os.environ["LSTR_HOME"]), published
     address = entry["address"]
     for command in (("weights", "check"), ("detect", "video.mp4", "--weights", "flow=kinetics")):
-        code, _, err = lstr(*command)
-        assert code == 4 and "lstr weights fetch" in err and err.count("hint: ") == 1
+        assert_error(lstr(*command), 4, "lstr weights fetch")
     with pytest.raises(WeightsError, match="flow"):
         find_weights("flow.pth", "rgb")
     code, out, _ = lstr("weights", "fetch")
@@ -217,13 +216,9 @@ def test_fetch_then_check(lstr, published, tmp_path):
 
 def test_errors_of_fetch(lstr, published, tmp_path):
     (tmp_path / "other.pth").write_text("another file")
-    for code, *words in (
-        (2, "--from", tmp_path / "none"),
-        (4, "--from", tmp_path / "other.pth"),
-        (4, "--from", published[0]["address"] + ".gone"),
-        (4, "kinetix"),
-    ):
-        assert_error(lstr("weights", "fetch", *words), code)
+    for source, code in ((tmp_path / "none", 2), (tmp_path / "other.pth", 4), (published[0]["address"] + ".gone", 4)):
+        assert_error(lstr("weights", "fetch", "--from", source), code)
+    assert_error(lstr("weights", "fetch", "kinetix"), 4, "kinetix")
     assert names(Path(os.environ["LSTR_HOME"])) == ["runtimes"]
 
 

@@ -33,12 +33,8 @@ from tests.support.finetuned import CLASSES, NAMES, RGB_DIM, SMALL
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def weights(finetuned):
-    return finetuned.weights
-
-
-def test_written_networks_are_read(weights):
+def test_written_networks_are_read(finetuned):
+    weights = finetuned.weights
     read = open_weights(weights.path)
     assert is_weights_folder(weights.path) and not is_weights_folder(weights.path / "fold_1")
     assert read.recipe == weights.recipe and read.about == weights.about
@@ -72,7 +68,8 @@ def test_keys_of_files_are_the_published_ones(shared, tmp_path):
     assert flow["module.new_fc.weight"].shape == (len(CLASSES), 1024) and "module.new_fc.bias" in flow
 
 
-def test_check_and_info_of_a_weights_folder(lstr, weights):
+def test_check_and_info_of_a_weights_folder(lstr, finetuned):
+    weights = finetuned.weights
     verdicts = [[v[k] for k in ("state", "stream", "network", "name", "fold", "seen")] for v in check([weights.path])]
     folds = [(None, 2), (1, 1), (2, 1)]
     assert verdicts == [["ok", s, n, "fälle", fold, seen] for s, n in NAMES.items() for fold, seen in folds]
@@ -90,14 +87,9 @@ def test_check_and_info_of_a_weights_folder(lstr, weights):
 LITE0 = Preset(StreamPreset("efficientnet-lite0"), None, short_side=64, crop=64)
 
 
-@pytest.fixture(scope="module")
-def imagenet():
-    """The origin of the included weights."""
-    return initial_weights(LITE0, "imagenet", {})["rgb"].origin
-
-
-def test_a_model_file_passes_on_the_origin_of_its_networks(lstr, imagenet, finetuned, tmp_path):
-    """Only the RGB network of this model file has an origin."""
+def test_a_model_file_passes_on_the_origin_of_its_networks(lstr, finetuned, tmp_path):
+    """Only the RGB network of this model file has an origin: the included weights."""
+    imagenet = initial_weights(LITE0, "imagenet", {})["rgb"].origin
     assert imagenet.licence.startswith("Apache-2.0") and imagenet.dataset == "imagenet"
     assert published_by_hash(imagenet.sha256).name == imagenet.file and "Apache-2.0" in str(imagenet)
     assert initial_weights(LITE0, None, {})["rgb"].origin is None, "random weights"
