@@ -38,6 +38,10 @@ def trained(videos, tmp_path_factory) -> tuple[list, Learnt]:
     return run(options(videos, tmp_path_factory.mktemp("trained") / "scenes.lstr"))
 
 
+def find_event(events, kind):
+    return next(event for event in events if isinstance(event, kind))
+
+
 def run_until(step: str, chosen) -> list:
     """Stop a training at the progress of a step; return its events."""
     events: list = []
@@ -47,10 +51,6 @@ def run_until(step: str, chosen) -> list:
             if isinstance(event, StepProgress) and event.step.name.startswith(step) and event.done:
                 break
     return events
-
-
-def find_event(events, kind):
-    return next(event for event in events if isinstance(event, kind))
 
 
 @pytest.mark.long
@@ -65,8 +65,6 @@ def test_the_model_file_suffices_for_detection(videos, trained, tmp_path):
     assert model.about["metrics"]["events"]["together"]["labels"] > 0
     assert set(model.about["videos"].values()) == {"training", "testing"}
     assert result.report.is_file() and "10 s" in result.lines()[-1]
-    metrics = {**result.about["metrics"], "events": {**result.about["metrics"]["events"], "hours": 1.0}}
-    assert len(replace(result, about={**result.about, "metrics": metrics}).lines()) == len(result.lines()) - 1
     testing = next(i for i, subset in model.about["videos"].items() if subset == "testing")
     copy = shutil.copy(result.model, tmp_path / "copy.lstr")
     source = videos / "videos" / f"{testing}.mp4"

