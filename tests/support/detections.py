@@ -1,7 +1,7 @@
 """Run detections, and select from their events."""
 
 import json
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from lstr.extractors.video.inputs import Input
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.model import Networks
-from lstr.pipelines.detection.options import ALL, NO_FILES, NetworkOptions, OutputOptions
+from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
 from tests.support.feature_set import TINY
@@ -53,10 +53,11 @@ def sources_of(*paths, loaded) -> list[Source]:
     return recorded_sources(*find_recorded(paths), loaded)
 
 
-def run_recorded(source, loaded, output: OutputOptions = NO_FILES, networks=ONE_THREAD, limits=ALL) -> Generator:
-    """Yield the events of one source, and raise its error."""
-    with Session(loaded, networks, output=output, limits=limits) as session:
-        session.add(source)
+def run_session(sources: Sequence, loaded, networks=ONE_THREAD, places: int = 1, **options) -> Generator:
+    """Yield the events of sources to their end; without a log, raise their errors."""
+    with Session(loaded, networks, places, **options) as session:
+        for source in sources:
+            session.add(source)
         yield from session.events()
 
 

@@ -2,21 +2,21 @@
 
 import pytest
 
-from lstr.pipelines.detection.model import load_checkpoint, open_networks
-from tests.support.detections import ONE_THREAD
+from lstr.pipelines.detection import model
+from tests.support.detections import ONE_THREAD, open_networks
 from tests.support.videos import remux
 
 
 @pytest.fixture(scope="module")
 def loaded(small_set):
-    return load_checkpoint(small_set.checkpoint)
+    return model.load_checkpoint(small_set.checkpoint)
 
 
 @pytest.fixture(scope="module")
 def networks(loaded):
     """Networks, flow workers and warnings, which the tests of a file share."""
-    with open_networks(loaded, ONE_THREAD) as opened:
-        yield opened
+    with model.open_networks(loaded, ONE_THREAD) as made:
+        yield open_networks(loaded, made)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from unittest.mock import Mock
@@ -24,7 +23,6 @@ from lstr.pipelines.detection.decision import Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.options import Limits, OutputOptions
-from lstr.pipelines.detection.session import Session
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from lstr.timeline import Thresholds
@@ -34,9 +32,8 @@ from tests.support.detections import (
     dated_file,
     decisions_of,
     lines_of,
-    open_networks,
     pattern_camera,
-    run_recorded,
+    run_session,
     scores_of,
     sources_of,
 )
@@ -47,15 +44,6 @@ from tests.support.processes import restore_signals
 from tests.support.served import piped, served
 from tests.support.videos import write_video
 from tests.support.waiting import wait_until
-
-
-def run_live(inputs, loaded, networks, **options) -> Generator:
-    """Yield the events of live sources that run together, by open networks."""
-    with Session(loaded, open_networks(loaded, networks), len(inputs), **options) as session:
-        for given in inputs:
-            session.add(given)
-        yield from session.events()
-
 
 ERROR = AttributeError("'NoneType' object has no attribute 'width'")
 CAMERAS = [pattern_camera("bad", "80x48"), pattern_camera("good")]
@@ -161,14 +149,14 @@ def raise_in(stage: str, error: Exception):
 @pytest.fixture
 def detect_pair(loaded, networks, tmp_path, monkeypatch):
     """Detect on the videos or the cameras `bad` and `good`, with networks that stay open; return the events."""
-    monkeypatch.setattr(model, "open_networks", lambda *_: nullcontext(networks))
+    monkeypatch.setattr(model, "open_networks", lambda *_: nullcontext(networks._made))
     write_bad(tmp_path / "bad.mp4")
     write_video(tmp_path / "good.mp4", range(0, 600, 20))
 
     def run(kind: str = "videos", **options) -> list:
         chosen = {"limits": Limits(max_chunks=2), "output": OutputOptions(tmp_path / "out", ("json", "jsonl"))}
         if kind == "cameras":
-            return list(run_live(CAMERAS, loaded, networks, **chosen, log=FailureLog(tmp_path / "out")))
+            return list(run_session(CAMERAS, loaded, networks, 2, **chosen, log=FailureLog(tmp_path / "out")))
         sources = [tmp_path / "bad.mp4", tmp_path / "good.mp4"]
         return list(detect_sources(sources, DetectOptions(loaded, **chosen, **options)))
 
@@ -224,14 +212,14 @@ def test_a_file_a_pipe_and_a_tcp_stream_have_equal_scores(small_set, loaded, net
     """The pipe and the stream run alone, and then together, where they share networks and model steps."""
 
     def run(*inputs) -> tuple[list, dict]:
-        events = list(run_live(inputs, loaded, networks, limits=FOUR_CHUNKS, log=FailureLog(None)))
+        events = list(run_session(inputs, loaded, networks, 2, limits=FOUR_CHUNKS, log=FailureLog(None)))
         decisions = decisions_of(events)
         by_source = {given.id: [d for d in decisions if d.source == given.id] for given in inputs}
         return [event.status for event in events if isinstance(event, Opened)], by_source
 
     (tmp_path / "a.ts").write_bytes(streams[0])
-    (source,) = sources_of(tmp_path / "a.ts", loaded=loaded)
-    from_file = scores_of(decisions_of(run_recorded(source, loaded, limits=FOUR_CHUNKS)))
+    source = sources_of(tmp_path / "a.ts", loaded=loaded)
+    from_file = scores_of(decisions_of(run_session(source, loaded, networks, limits=FOUR_CHUNKS)))
     with piped(streams[0]) as file:
         _, decisions = run(Input("stdin", file, lasting=False))
     assert np.abs(scores_of(decisions["stdin"]) - from_file).max() <= 1e-5
@@ -254,7 +242,7 @@ def test_dropped_chunks_are_in_every_output(loaded, networks, tmp_path):
     """The test pattern comes faster than the networks decide."""
     output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
     options = {"live": LiveOptions(on_lag="drop", waiting=2), "limits": Limits(start=0.5, max_chunks=5)}
-    decisions = decisions_of(run_live([pattern_camera()], loaded, networks, output=output, **options))
+    decisions = decisions_of(run_session([pattern_camera()], loaded, networks, output=output, **options))
     chunks, lines = [decision.chunk for decision in decisions], lines_of(tmp_path, "camera")
 
     def chunks_in(spans) -> list[int]:
@@ -304,7 +292,7 @@ def test_a_camera_overwrites_no_file(loaded, networks, tmp_path, monkeypatch):
     before: dict = {}
     for suffix in ("", "~2", "~3"):
         output = OutputOptions(tmp_path, ("json", "jsonl", "html"))
-        list(run_live([pattern_camera()], loaded, networks, output=output, limits=Limits(max_chunks=1)))
+        list(run_session([pattern_camera()], loaded, networks, output=output, limits=Limits(max_chunks=1)))
         files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         new = {f"camera_2026-11-22_21-05-00{suffix}.{ending}" for ending in ("json", "jsonl", "html")}
         assert files.keys() == before.keys() | new and files.items() >= before.items()

@@ -14,7 +14,7 @@ from lstr.pipelines.annotations.label_files import read_annotations, read_label_
 from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOptions
 from lstr.settings import parse_bytes
 from tests.support.annotated import scored, segments
-from tests.support.detections import decisions_of, lines_of, run_recorded, sources_of
+from tests.support.detections import decisions_of, lines_of, run_session, sources_of
 from tests.support.errors import assert_error
 from tests.support.pages import Page
 from tests.support.small_set import DIMS
@@ -28,7 +28,7 @@ def folder(small_set, loaded, tmp_path_factory):
     """The outputs of one video in every format."""
     folder = tmp_path_factory.mktemp("all")
     (source,) = sources_of(small_set.videos / "scene_00.mp4", loaded=loaded)
-    *_, ended = run_recorded(source, loaded, OutputOptions(folder, FORMATS))
+    *_, ended = run_session([source], loaded, output=OutputOptions(folder, FORMATS))
     assert ended.timeline == json.loads((folder / "scene_00.json").read_text())
     return folder
 
@@ -119,7 +119,7 @@ def test_expected_actions_of_an_anticipating_model(small_set, loaded, tmp_path):
     save(tmp_path / "ahead.pt", model, loaded.classes, loaded.recipe, {}, extra, loaded.calibration)
     ahead = load(tmp_path / "ahead.pt")
     source = sources_of(small_set.features, loaded=ahead)[0]
-    running = run_recorded(source, ahead, OutputOptions(tmp_path, ("json", "jsonl")))
+    running = run_session([source], ahead, output=OutputOptions(tmp_path, ("json", "jsonl")))
     events = [event for decision in decisions_of(running) for event in decision.events]
     timeline = json.loads((tmp_path / f"{source.id}.json").read_text())
     expected = [line for line in lines_of(tmp_path, source.id) if line.get("event") == "expected"]

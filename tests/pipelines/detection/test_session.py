@@ -37,6 +37,7 @@ from tests.support.detections import (
     lines_of,
     open_networks,
     pattern_camera,
+    run_session,
     scores_of,
     tiny_checkpoint,
 )
@@ -93,14 +94,7 @@ def networks(loaded):
 @pytest.fixture
 def detect(loaded, networks):
     """Detect on sources to their end: detect(*sources, places=1, **options) -> events."""
-
-    def run(*sources, places: int = 1, **options) -> list:
-        with Session(loaded, networks, places, **options) as session:
-            for source in sources:
-                session.add(source)
-            return list(session.events())
-
-    return run
+    return lambda *sources, **options: list(run_session(sources, loaded, networks, **options))
 
 
 def stored(name: str, n: int) -> Source:

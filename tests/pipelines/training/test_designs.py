@@ -9,7 +9,7 @@ from lstr.kinds import KINDS
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.progress import result_of
-from tests.support.detections import decisions_of, run_recorded, sources_of
+from tests.support.detections import decisions_of, run_session, sources_of
 from tests.support.training import train_tiny
 
 CHANGES = {
@@ -47,7 +47,7 @@ def test_a_design_is_trained_scored_and_run_on_a_stream(small_set, tmp_path, des
     assert batch["lstr"]["mAP"] == pytest.approx(stream["lstr"]["mAP"], abs=1e-3)
     n_ahead = loaded.config.n_ahead
     assert ("anticipation" in batch) == ("anticipation" in stream) == (n_ahead > 0)
-    decisions = decisions_of(run_recorded(sources_of(small_set.features, loaded=loaded)[0], loaded))
+    decisions = decisions_of(run_session(sources_of(small_set.features, loaded=loaded)[:1], loaded))
     assert len(decisions) == 20 and all(np.isclose(d.scores.sum(), 1, atol=1e-4) for d in decisions)
     assert [row[0] for row in decisions[0].to_dict().get("ahead", [])] == [0.25 * h for h in range(1, n_ahead + 1)]
 
