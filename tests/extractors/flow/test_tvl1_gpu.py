@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -43,31 +42,25 @@ FULL = (WARPS, OUTER, INNER)
 HOPPER = Limits(processors=132, blocks=16, memory=232_448)
 
 
-class HostKernel:
-    """The kernel with clusters of any size; `iterations` has the number for each solved scale."""
+def host_solver(host: ctypes.CDLL, blocks: int, schedule=FULL):
+    """Return a Solve of `tvl1_gpu` with at most `blocks` per cluster, or the smallest cluster that fits."""
 
-    def __init__(self, library: Path):
-        self.library = ctypes.CDLL(str(library))
-        self.iterations: list[int] = []
+    def solve(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
+        planes, i0, flow = image_planes(i1).contiguous(), i0.contiguous(), u.contiguous().clone()
+        (h, w), bound = i0.shape[1:], ctypes.c_float(stop_bound(*i0.shape[1:]))
+        fitting = [layout.blocks for layout in layouts(h, w, HOPPER)]
+        chosen = max((n for n in fitting if n <= blocks), default=fitting[0])
+        for k in range(len(i0)):
+            pointers = (ctypes.c_void_p(tensor[k].data_ptr()) for tensor in (planes, i0, flow))
+            host.solve_on_host(*pointers, h, w, bound, chosen, *schedule)
+        return flow
 
-    def solver(self, blocks: int, schedule=FULL) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """Return a Solve of `tvl1_gpu` with at most `blocks` per cluster, or the smallest cluster that fits."""
-
-        def solve(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
-            planes, i0, flow = image_planes(i1).contiguous(), i0.contiguous(), u.contiguous().clone()
-            (h, w), bound = i0.shape[1:], ctypes.c_float(stop_bound(*i0.shape[1:]))
-            fitting = [layout.blocks for layout in layouts(h, w, HOPPER)]
-            chosen = max((n for n in fitting if n <= blocks), default=fitting[0])
-            for k in range(len(i0)):
-                pointers = (ctypes.c_void_p(tensor[k].data_ptr()) for tensor in (planes, i0, flow))
-                self.iterations.append(self.library.solve_on_host(*pointers, h, w, bound, chosen, *schedule))
-            return flow
-
-        return solve
+    return solve
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory) -> HostKernel:
+def host(tmp_path_factory) -> ctypes.CDLL:
+    """The CUDA kernel, compiled for the processor."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
         pytest.skip("no C++ compiler on this machine")
@@ -76,7 +69,7 @@ def host(tmp_path_factory) -> HostKernel:
     has_fma = platform.machine() == "x86_64" and info.exists() and "fma" in info.read_text().split()
     options = "-O3 -std=c++17 -shared -fPIC -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno -fno-trapping-math"
     check_process(compiler, *options.split(), *["-mfma"] * has_fma, "-x", "c++", SOURCE, "-o", library)
-    return HostKernel(library)
+    return ctypes.CDLL(str(library))
 
 
 pytestmark = pytest.mark.long
@@ -87,7 +80,7 @@ def test_chunks_give_the_same_bytes_as_on_the_cpu(host, shared, monkeypatch):
     """With the CUDA kernel compiled for the host."""
     video = shared / "data/ut_interaction/videos/seq01.mp4"
     chunks = real_frames(video, 30, 12, (48, 32)).reshape(2, 6, 32, 48, 3)
-    monkeypatch.setattr(tvl1_gpu, "open_solver", lambda device: Solver("cluster", host.solver(4)))
+    monkeypatch.setattr(tvl1_gpu, "open_solver", lambda device: Solver("cluster", host_solver(host, 4)))
     ours = flow_on(open_lane("cpu"), [np.stack(grey_of(chunk)) for chunk in chunks])
     assert ours.dtype == np.uint8 and ours.shape == (2, 10, 32, 48)
     with flow.FlowWorkers(1, backend="native") as workers:
@@ -175,17 +168,15 @@ def solved(frames: np.ndarray, solve) -> np.ndarray:
 @opencv5
 @pytest.mark.parametrize("schedule", [QUICK, pytest.param(FULL, marks=pytest.mark.slow)])
 def test_the_cuda_kernel_equals_opencv_on_real_frames(host, shared, schedule):
-    """The short schedule tests a third of the 20 pairs; the iteration never converges at a cut."""
+    """The short schedule tests a third of the 20 pairs; the last two are cuts, where the iteration never converges."""
     places = [("ut_interaction", f"seq{k:02}", start) for k, start in ((1, 0), (4, 40), (6, 60), (9, 30))]
     places += [("urfall", f"fall-{k:02}", start) for k, start in ((1, 20), (5, 50))]
     videos = [grey_of(real_frames(shared / "data" / s / "videos" / f"{n}.mp4", at, 4)) for s, n, at in places]
     pairs = [np.stack(video[k : k + 2]) for k in range(3) for video in videos]
     pairs += [np.stack((videos[0][0], videos[4][3])), np.stack((videos[5][0], videos[2][3]))]
     for number in range(20) if schedule == FULL else (*range(0, 18, 3), 19):
-        host.iterations.clear()
-        ours = solved(pairs[number], host.solver(8 if number % 2 else 16, schedule))[0]
+        ours = solved(pairs[number], host_solver(host, 8 if number % 2 else 16, schedule))[0]
         assert np.array_equal(ours, opencv(*pairs[number], schedule)), f"pair {number}"
-    assert max(host.iterations) == schedule[1] * schedule[2] or schedule == FULL and max(host.iterations) > 1000
 
 
 @needs_kernel
@@ -197,7 +188,7 @@ def test_the_flow_is_equal_for_each_number_of_blocks(h, w, host):
     fitting = [layout.blocks for layout in layouts(h, w, HOPPER)]
     assert {4, 8} <= set(fitting)
     for blocks in fitting:
-        assert np.array_equal(solved(frames, host.solver(blocks))[0], expected), f"{blocks} blocks"
+        assert np.array_equal(solved(frames, host_solver(host, blocks))[0], expected), f"{blocks} blocks"
 
 
 @pytest.mark.parametrize(
