@@ -174,9 +174,9 @@ solve_scale(const float *planes, const float *i0, float *flow, int *queue, int n
     }
 }
 #else
-/* The same for one pair on the host with clusters of `blocks`; returns how many iterations it took. */
-extern "C" int solve_on_host(const float *planes, const float *i0, float *flow, int h, int w, float bound, int blocks,
-                             int warps, int outers, int inners) {
+/* The same for one pair on the host with clusters of `blocks`. */
+extern "C" void solve_on_host(const float *planes, const float *i0, float *flow, int h, int w, float bound, int blocks,
+                              int warps, int outers, int inners) {
     std::vector<std::vector<float>> memory(blocks);
     std::vector<Band> bands;
     std::vector<std::vector<Thread>> threads(blocks, std::vector<Thread>(THREADS));
@@ -201,7 +201,6 @@ extern "C" int solve_on_host(const float *planes, const float *i0, float *flow, 
     const unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | 0x8040); /* subnormal numbers count as zero, as they do on the GPU */
 #endif
-    int iterations = 0;
     EACH(begin(b, t, tid, flow))
     for (int number = 0; number < warps; number++) {
         EACH(warp(b, t, tid, planes, i0))
@@ -211,7 +210,7 @@ extern "C" int solve_on_host(const float *planes, const float *i0, float *flow, 
             EACH_BAND(turn(b, b.u1))
             EACH(medians(b, t, tid, b.u2, b.spare, ABOVE, BELOW))
             EACH_BAND(turn(b, b.u2))
-            for (int inner = 0; inner < inners && moving; inner++, iterations++) {
+            for (int inner = 0; inner < inners && moving; inner++) {
                 EACH(primal(b, t, tid); if (r > 0 && b.rows) push_up(b, tid, ABOVE))
                 double total = 0.0;
                 EACH(total += t.error)
@@ -232,6 +231,5 @@ extern "C" int solve_on_host(const float *planes, const float *i0, float *flow, 
 #ifdef __SSE__
     _mm_setcsr(mode);
 #endif
-    return iterations;
 }
 #endif
