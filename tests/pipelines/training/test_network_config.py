@@ -7,7 +7,6 @@ import pytest
 from lstr.errors import ConfigError
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.presets import PRESETS, StreamPreset
-from lstr.pipelines.training import network_config
 from lstr.pipelines.training.network_config import PICTURES, FinetuneConfig, defaults, resolve
 from lstr.pipelines.training.recogniser import (
     FACTOR,
@@ -38,7 +37,6 @@ def test_defaults_depend_on_the_initial_weights():
 def test_settings_of_a_stream_override_shared_ones():
     _, configs = resolve(FAST, RANDOM, {"epochs": "7", "flow.lr": "0.5", "rgb.epochs": "3"}, "cpu")
     assert (configs["rgb"].epochs, configs["flow"].epochs, configs["flow"].lr) == (3, 7, 0.5)
-    assert configs["rgb"].lr == defaults("rgb", None).lr
 
 
 def test_the_image_size_of_trained_weights_a_recipe_and_settings():
@@ -53,9 +51,8 @@ def test_the_image_size_of_trained_weights_a_recipe_and_settings():
     for settings in ({"rgb.crop": "32"}, {"crop": "48"}):  # two sizes, and one that the networks do not take
         with pytest.raises(ConfigError):
             resolve(FAST, RANDOM, settings, "cpu")
-    live, configs = resolve(PRESETS["smallest"], {"flow": None}, {"crop": "48"}, "cpu")
+    live, _ = resolve(PRESETS["smallest"], {"flow": None}, {"crop": "48"}, "cpu")
     assert (live.short_side, live.crop, live.flow.crops) == (64, 48, 2)
-    assert configs["flow"].precision == network_config.fast_precision("cpu")
     assert resolve(PRESETS["smallest"], {"flow": None}, {"mirror": "false"}, "cpu")[0].flow.crops == 1
 
 
@@ -66,7 +63,6 @@ def test_unset_image_sizes_have_the_shape_of_the_videos():
     sizes = {"grey": (64, 85), "difference": (97, 172)}
     assert {stream: part.size for stream, part in networks.preset.parts.items()} == sizes
     assert {stream: config.size for stream, config in networks.configs.items()} == sizes
-    assert networks.configs["difference"].margin == 1.15
 
 
 @pytest.mark.parametrize(

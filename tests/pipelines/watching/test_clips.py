@@ -2,7 +2,6 @@
 
 import json
 import os
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 from time import monotonic
@@ -67,19 +66,20 @@ class Camera:
 @pytest.fixture
 def open_clips(tmp_path, history):
     """Open the clips of a folder: open_clips(**limits) -> clips; `messages` are the lines of the log."""
-    with ExitStack() as stack:
+    opened = []
 
-        def open_folder(**limits) -> Clips:
-            messages = []
-            config = ClipsConfig(**{"before": 2.0, "after": 1.0} | limits)
-            clips = Clips(tmp_path / "clips", config, history, messages.append)
-            clips.messages, clips.history = messages, history
-            # one time for all cameras, because opening a film takes a while on a busy machine
-            clips.opened, clips.opened_wall = monotonic(), datetime.now().astimezone()
-            stack.callback(clips.close)
-            return clips
+    def open_folder(**limits) -> Clips:
+        messages, config = [], ClipsConfig(**{"before": 2.0, "after": 1.0} | limits)
+        clips = Clips(tmp_path / "clips", config, history, messages.append)
+        clips.messages, clips.history = messages, history
+        # one time for all cameras, because opening a film takes a while on a busy machine
+        clips.opened, clips.opened_wall = monotonic(), datetime.now().astimezone()
+        opened.append(clips)
+        return clips
 
-        yield open_folder
+    yield open_folder
+    for clips in opened:
+        clips.close()
 
 
 def begin(clips, event: WatchedEvent) -> WatchedEvent:

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 import socket
 import subprocess
 import sys
@@ -268,29 +267,20 @@ def test_drawn_zones_override_the_file_also_after_a_restart(start_service):
         assert zones_of(service) == (TOP, False)
 
 
-SHELL = shutil.which("sh")
-NOTES_CONFIG = """
-model = "small.lstr"
-[sources.hall]
-address = "http://127.0.0.1:{port}/hall"
-[channels.notes]
-kind = "command"
-command = ["{shell}", "-c", "line=$(cat); echo \\"$line\\" >> {notes}"]
-"""
-
-
 def read_notes(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@pytest.mark.skipif(SHELL is None, reason="the channel of this test is a shell")
 @pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_service_loses_no_event(lstr, small_set, stream, tmp_path, kills):
     """Each start sees every action once. Killed between sending and storing that, it sends again, with the same id."""
     notes, delays = tmp_path / "notes.jsonl", random.Random(0)
+    program = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')"
+    channel = f'kind = "command"\ncommand = {json.dumps([sys.executable, "-S", "-c", program, str(notes)])}'
     assert lstr("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")[0] == 0
     with served(*[[TS_HEAD, stream, None]] * (kills + 1)) as port:
-        text = NOTES_CONFIG.format(port=port, shell=SHELL, notes=notes) + always_active(small_set.checkpoint)
+        text = f'model = "small.lstr"\n[sources.hall]\naddress = "http://127.0.0.1:{port}/hall"\n'
+        text += f"{always_active(small_set.checkpoint)}[channels.notes]\n{channel}\n"
         (tmp_path / "watch.toml").write_text(text)
         command = [sys.executable, "-m", "lstr_cli", "watch", str(tmp_path / "watch.toml")]
         for run in range(kills + 1):
