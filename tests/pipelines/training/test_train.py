@@ -48,12 +48,10 @@ def test_the_job_from_options_to_events(feature_set, options, tmp_path):
     (feature_set.features / "weights.json").write_text(json.dumps({"rgb": str(tmp_path / "weights")}))
     options = replace(options, settings={**options.settings, "train.seed": "3"}, eval_every=1)
     *steps, finished = (event for event in train(options) if not isinstance(event, Notice))
-    assert {type(step) for step in steps} == {Step} and any(step.evaluation for step in steps)
-    assert steps[-1].step == steps[-1].steps
+    assert {type(step) for step in steps} == {Step} and steps[-1].step == steps[-1].steps and steps[-1].evaluation
     assert finished == Finished(Trained(tmp_path / "run" / "best.pt", held_out=True, takes_videos=False))
     loaded = load(finished.result.checkpoint)
-    weights = {"path": str(tmp_path / "weights"), "relative": "../weights"}
-    assert loaded.extra["networks"] == {"rgb": weights}
+    assert loaded.extra["networks"] == {"rgb": {"path": str(tmp_path / "weights"), "relative": "../weights"}}
     (planned,) = planned_settings(options)
     assert planned.result["train"] == loaded.extra["train"] and planned.result["train"]["seed"] == 3
 
@@ -67,8 +65,6 @@ def test_log_and_tensorboard_have_the_reported_values(split, validation, tmp_pat
     logged = [{name: value for name, value in vars(step).items() if name not in unlogged} for step in steps]
     assert training.read_log(tmp_path, unlogged) == logged
     assert all(s.grad_norm > 0 and s.rate > 0 and 0 <= s.waiting < 1 < s.memory_mb for s in steps)
-    names = {"best.pt", "checkpoint.pt", "config.json", "metrics.jsonl", "resume.pt", "tensorboard"}
-    assert {path.name for path in tmp_path.iterdir()} - {"features"} == names
     scalars: dict[str, dict[int, float]] = {}
     for path in (tmp_path / "tensorboard").iterdir():
         content, at = path.read_bytes(), 0
@@ -240,7 +236,6 @@ def test_settings_of_print_config_run_and_checkpoint_agree(lstr, feature_set, tm
     assert info["preset"] == extra["preset"] == printed["preset"] == "lstr-small"
     assert info["changed"] == extra["changed"] == printed["changed"]
     assert {"train.epochs": 1, "train.seed": 7}.items() <= extra["changed"].items()
-    assert {"model.rgb_dim", "train.weight_decay"}.isdisjoint(extra["changed"])
     (tmp_path / "printed.json").write_text(json.dumps(printed))
     _, out, _ = lstr(*command, "--config", tmp_path / "printed.json", "--print-config", "--set", "train.max_steps=3")
     changed = json.loads(out)

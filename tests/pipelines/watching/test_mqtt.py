@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def broker(tmp_path_factory) -> Iterator[Broker]:
     broker.stop()
 
 
-class Listener:
+class Listener(AbstractContextManager):
     """A client that subscribes to all topics of a broker; `messages` are the payloads by topic."""
 
     def __init__(self, port: int):
@@ -92,9 +92,6 @@ class Listener:
 
     def send(self, topic: str, payload: str, retain: bool = False) -> None:
         self.client.publish(topic, payload, qos=1, retain=retain).wait_for_publish(60)
-
-    def __enter__(self) -> "Listener":
-        return self
 
     def __exit__(self, *_) -> None:
         self.client.disconnect()

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 import shlex
 import sys
@@ -200,16 +201,12 @@ def write_distribution(folder: Path, name: str, **files: str) -> None:
 
 
 def test_apprise_waits_for_the_image(history, announce, tmp_path):
-    event, asked, image = recent_event(), [], tmp_path / "image.jpg"
+    event, image = recent_event(), tmp_path / "image.jpg"
     image.write_bytes(b"an image")
-
-    def find(event_id):
-        asked.append(event_id)
-        return image if len(asked) > 1 else None
-
+    found = itertools.chain([None], itertools.repeat(image))
     with Receiver() as receiver:
         phone = AppriseNotifier, AppriseNotifier.Config(receiver.root.replace("http://", "json://"))
-        with announce(event, find_image=find, phone=phone) as running:
+        with announce(event, find_image=lambda _: next(found), phone=phone) as running:
             wait_until(lambda: not count_pending(history))
             history.update(replace(event, end=event.seen))
             running.wake()
