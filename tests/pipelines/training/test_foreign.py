@@ -58,7 +58,6 @@ TINY = {**TINY_SETTINGS, "model.dropout": "0", "train.lr": "0.01", "train.warmup
 
 
 def train(folder, store, labels, max_steps=1, settings=None, **options):
-    """Train a tiny model and return its checkpoint."""
     settings = {**TINY, "train.seed": "1", "train.max_steps": str(max_steps), **(settings or {})}
     return lstr.train(store, labels, folder / "run", settings=settings, device="cpu", **options).checkpoint
 

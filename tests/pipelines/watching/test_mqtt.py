@@ -44,8 +44,6 @@ class Broker:
         self.start()
 
     def start(self) -> None:
-        """Start the broker and wait until it listens."""
-
         def listens() -> bool:
             assert self._process.poll() is None, "the broker ended"
             with suppress(OSError):
@@ -57,7 +55,6 @@ class Broker:
         wait_until(listens)
 
     def stop(self) -> None:
-        """Kill the broker; retained messages are lost."""
         self._process.kill()
         self._process.wait()
 

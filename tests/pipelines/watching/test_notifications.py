@@ -192,7 +192,6 @@ def test_all_threads_end_even_if_a_channel_hangs(history, announce, monkeypatch)
 
 
 def write_distribution(folder: Path, name: str, **files: str) -> None:
-    """Write the metadata of an installed package."""
     info = folder / f"{name.replace('-', '_')}-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")

@@ -46,13 +46,11 @@ def start(small_set, start_service):
 
 
 def decided(service: Service) -> set[str]:
-    """Return the sources with decisions since they were opened."""
     return {name for name, status in service.status().items() if status.decided}
 
 
 @pytest.fixture
 def silent_port():
-    """The port of a camera that sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 

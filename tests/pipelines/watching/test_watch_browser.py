@@ -64,8 +64,6 @@ def add_event(service: Service, source: str = "hall", ago: float = 3):
 
 @pytest.fixture
 def open_page(show):
-    """Open the address of a service, and wait for a frame."""
-
     def open_tab(address: str, width: int = 1280, **settings):
         page = show(address, width, UNAVAILABLE, **settings)
         wait_for(page, "document.querySelector('.source img')?.naturalWidth === 64")
@@ -227,8 +225,7 @@ def wait_for_zones(page, count: int) -> None:
     wait_for(page, f"!$('zones').open && {VEIL}?.querySelectorAll('.zone').length === {count}")
 
 
-def test_zones(open_page, start):
-    """Draw, change and delete zones by the mouse."""
+def test_zones_are_drawn_changed_and_deleted_by_the_mouse(open_page, start):
     corners = [(0.1, 0.2), (0.6, 0.2), (0.6, 0.9), (0.1, 0.9)]
 
     def at(x: float, y: float) -> tuple[float, float]:
