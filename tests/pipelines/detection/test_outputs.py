@@ -36,24 +36,20 @@ def folder(small_set, loaded, tmp_path_factory):
 def test_there_is_a_file_of_each_format(folder):
     names = {path.name for path in folder.iterdir()}
     assert names == {f"scene_00{suffix}" for suffix in SUFFIXES.values()} | {"detclasslist.txt"}
-    assert "scene_00.mp4" not in names, "the name of the video"
 
 
 @pytest.mark.parametrize("form", TEXTS)
 def test_every_format_has_the_segments_of_the_timeline(folder, form):
     timeline = read_annotations(folder / "scene_00.json").videos["scene_00"]
     read = read_annotations(folder / f"scene_00{SUFFIXES[form]}").videos["scene_00"]
-    assert timeline.segments
-    assert segments(read) == segments(timeline)
-    assert scored(read) == scored(timeline)
+    assert timeline.segments and segments(read) == segments(timeline) and scored(read) == scored(timeline)
 
 
 def test_timeline_lines_and_scores_agree(folder, loaded):
     timeline, classes = json.loads((folder / "scene_00.json").read_text()), loaded.classes
     keys = {"source", "duration", "checkpoint", "recipe", "classes", "seconds_per_chunk", "chunks", "segments", "gaps"}
     assert keys | {"speed"} <= timeline.keys() and "expected" not in timeline
-    assert timeline["format"] == "lstr-timeline/1" and timeline["warnings"]
-    assert timeline["segments"]
+    assert timeline["format"] == "lstr-timeline/1" and timeline["warnings"] and timeline["segments"]
     for segment in timeline["segments"]:
         assert 0 <= segment["start"] < segment["end"] <= timeline["duration"] and segment["label"] in classes
     assert timeline["thresholds"]["on"] == 0.5 and timeline["thresholds"]["delay"] == {"started": 0.0, "ended": 0.0}
@@ -98,12 +94,8 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
     assert code == 0 and f"{detected} of {len(timelines)} " in err
     code, _, err = lstr(*command, "-o", tmp_path / "d", "-f", "mp4")
     assert code == 0 and "mp4" in err
-    for options, value in (
-        (("-f", "vtt"), "-o DIR"),
-        (("-o", tmp_path / "c", "-f", "pdf"), "'pdf'"),
-        (("-o", tmp_path / "c", "--on", 0.2, "--off", 0.3), "threshold"),
-    ):
-        assert_error(lstr(*command, *options), 2, value)
+    assert_error(lstr(*command, "-f", "vtt"), 2, "-o DIR")
+    assert_error(lstr(*command, "-o", tmp_path / "c", "--on", 0.2, "--off", 0.3), 2, "threshold")
     assert not (tmp_path / "c").exists()
     code, _, err = lstr(*command, "--start", "1:00")
     assert code == 3 and "60 s" in err
@@ -140,12 +132,9 @@ def test_the_page_of_a_single_video_contains_it(lstr, small_set, tmp_path):
     assert len(page.texts[3]) == (video.stat().st_size + 2) // 3 * 4
 
 
-@pytest.mark.parametrize(("text", "size"), [("20MB", 20_000_000), ("1.5 GiB", 3 * 2**29), ("500k", 500_000), ("0", 0)])
-def test_sizes(text, size):
-    assert parse_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1TB", "20 apples"])
-def test_invalid_sizes(text):
-    with pytest.raises(ValueError):
-        parse_bytes(text)
+def test_sizes():
+    sizes = {"20MB": 20_000_000, "1.5 GiB": 3 * 2**29, "500k": 500_000, "0": 0}
+    assert {text: parse_bytes(text) for text in sizes} == sizes
+    for text in ("", "MB", "-1MB", "1TB", "20 apples"):
+        with pytest.raises(ValueError):
+            parse_bytes(text)

@@ -46,13 +46,10 @@ from tests.support.served import piped
 from tests.support.waiting import wait_until
 
 
-def take_until(events: Iterable, kind: type, source_id: str) -> object:
-    """Take events until the next one of a kind of a source; return it."""
-    return next(
-        event
-        for event in events
-        if isinstance(event, kind) and (event.source if isinstance(event, Decision) else event.id) == source_id
-    )
+def take_until(events: Iterable, kind: type, source_id: str) -> None:
+    """Take events until the next one of a kind of a source."""
+    name = "source" if kind is Decision else "id"
+    next(event for event in events if isinstance(event, kind) and getattr(event, name) == source_id)
 
 
 class Means:
@@ -76,7 +73,6 @@ class Means:
 
 
 CLASSES = ("Background", "kick", "wave", "dive")
-WAITS = LiveOptions(on_lag="wait")
 ALWAYS = Thresholds(on=0.0, off=0.0)  # every action is active from the first chunk to the end
 JSON = ("json", "jsonl")
 
@@ -100,9 +96,8 @@ def detect(loaded, networks):
 def stored(name: str, n: int) -> Source:
     """Return a source of n chunks of stored features, which repeat."""
     features = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
-    rows = (
-        FeatureRow(k, (k + 1) / 4, {"rgb": features[k % 1000, :6], "flow": features[k % 1000, 6:]}) for k in range(n)
-    )
+    parts = (features[k % 1000] for k in range(n))
+    rows = (FeatureRow(k, (k + 1) / 4, {"rgb": row[:6], "flow": row[6:]}) for k, row in enumerate(parts))
     return Source(name, rows=rows, duration=n / 4, n_chunks=n)
 
 
@@ -114,29 +109,26 @@ class ListSink(Sink):
     """Keeps classes, chunks and the end of a source in a list."""
 
     def __init__(self, lists: dict):
-        self._lists = lists
+        self.lists = lists
 
     def open(self, source):
-        self._list = self._lists[source.id] = [source.classes]
+        self.list = self.lists[source.id] = [source.classes]
 
     def take(self, decision):
-        self._list.append(decision.chunk)
+        self.list.append(decision.chunk)
 
     def close(self, end):
-        self._list.append(end)
+        self.list.append(end)
 
 
-def test_a_sink_receives_the_decisions_in_order(loaded, networks):
-    lists = {}
-    with Session(loaded, networks, 2, sinks=[partial(ListSink, lists)], limits=Limits(max_chunks=5)) as session:
-        names = [session.add(source) for source in (pattern_camera(), stored("a", 5), stored("a", 3))]
-        events = list(session.events())
-    assert names == ["camera", "a", "a~2"]
-    for name in names:
-        classes, *chunks, end = lists[name]
+def test_a_sink_receives_the_decisions_in_order(detect):
+    lists: dict = {}
+    options = {"sinks": [partial(ListSink, lists)], "limits": Limits(max_chunks=5)}
+    events = detect(pattern_camera(), stored("a", 5), stored("a", 3), places=2, **options)
+    assert lists.keys() == {event.id for event in events if isinstance(event, Ended)} == {"camera", "a", "a~2"}
+    for name, (classes, *chunks, end) in lists.items():
         assert classes == CLASSES and chunks == chunks_of(events, name) == sorted(chunks) and isinstance(end, End)
     assert lists["a"][1:-1] == [0, 1, 2, 3, 4] and len(lists["camera"]) == 7
-    assert sorted(event.id for event in events if isinstance(event, Ended)) == ["a", "a~2", "camera"]
 
 
 class HangingSink(Sink):
@@ -151,15 +143,14 @@ def test_a_hanging_sink_stops_no_decision(detect, tmp_path, monkeypatch):
     monkeypatch.setattr("lstr.pipelines.detection.loop.SINK_TIMEOUT_S", 0.1)
     lists: dict = {}
     options = {"sinks": [HangingSink, partial(ListSink, lists)], "limits": Limits(max_chunks=60)}
-    options |= {"log": FailureLog(tmp_path), "output": OutputOptions(tmp_path, ("json", "npy"))}
+    options |= {"log": FailureLog(tmp_path), "output": OutputOptions(tmp_path, ("npy",))}
     events = detect(pattern_camera("a"), pattern_camera("b"), places=2, **options)
     HangingSink.released.set()
     for name in ("a", "b"):
         assert lists[name][1:-1] == chunks_of(events, name) and len(lists[name]) == 62
         assert len(np.load(dated_file(tmp_path, name, ".scores.npy"))) == lists[name][-2] + 1
-    assert Counter(event.id for event in events if isinstance(event, Ended)) == {"a": 1, "b": 1}
-    assert len([event for event in events if isinstance(event, Notice) and event.warning]) >= 2
-    assert not [event for event in events if isinstance(event, Failed)]
+    kinds = Counter(type(event) for event in events)
+    assert kinds[Ended] == 2 and kinds[Notice] >= 2 and not kinds[Failed]
 
 
 def test_a_failing_sink_stops_no_decision(detect):
@@ -225,8 +216,8 @@ def test_a_file_that_ends_before_its_first_decision_fails(detect, tmp_path):
 def test_live_sources_have_wall_clock_times(detect, tmp_path):
     """All lines, events and the timeline have them, with their time zone; recorded sources have none."""
     before, output = datetime.now().astimezone(), OutputOptions(tmp_path, JSON)
-    limits = Limits(start=1, max_chunks=5)
-    decisions = decisions_of(detect(pattern_camera(), output=output, limits=limits, thresholds=ALWAYS, live=WAITS))
+    options = {"limits": Limits(start=1, max_chunks=5), "live": LiveOptions(on_lag="wait"), "thresholds": ALWAYS}
+    decisions = decisions_of(detect(pattern_camera(), output=output, **options))
     after = datetime.now().astimezone()
     times = [decision.at for decision in decisions]
     assert times == sorted(times) and all(before <= time <= after and time.utcoffset() is not None for time in times)
@@ -237,11 +228,9 @@ def test_live_sources_have_wall_clock_times(detect, tmp_path):
     values = [line[name] for line in lines for name in (("start_at", "end_at") if "gap" in line else ("at",))]
     assert len(lines) >= 5 + 6
     assert all(datetime.fromisoformat(at).isoformat(timespec="milliseconds") == at for at in values)
-    starts = [line["start_at"] for line in lines if "event" in line]
-    assert [line["still_active"] for line in lines if line.get("event") == "ended"] == [True] * 3
     document = json.loads(dated_file(tmp_path, "camera", ".json").read_text())
-    first = document["segments"][0]
-    assert first["start_at"] == starts[0] < first["end_at"] == lines[-1]["at"]
+    first, line = document["segments"][0], next(line for line in lines if "event" in line)
+    assert first["start_at"] == line["start_at"] < first["end_at"] == lines[-1]["at"]
     assert document["live"]["began"] <= first["start_at"] and document["best"]["at"]
     decisions = decisions_of(detect(stored("a", 3), output=output, thresholds=ALWAYS))
     assert [decision.at for decision in decisions] == [None] * 3
@@ -254,12 +243,11 @@ def test_no_timeline_needs_no_disk(detect, tmp_path, monkeypatch):
     lists: dict = {}
     options = {"places": 2, "sinks": [partial(ListSink, lists)], "limits": Limits(max_chunks=20)}
     events = detect(pattern_camera(), stored("a", 20), output=NO_TIMELINE, **options)
-    ends = {event.id: event for event in events if isinstance(event, Ended)}
-    assert ends.keys() == {"camera", "a"}
-    for name, end in ends.items():
+    ends = [event for event in events if isinstance(event, Ended)]
+    assert len(ends) == 2 and any(decision.events for decision in decisions_of(events))
+    for end in ends:
         assert not end.timeline and end.page is None
-        assert len(lists[name]) == 22 and [e.event for e in lists[name][-1].events] == [e.event for e in end.events]
-    assert sum(len(decision.events) for decision in decisions_of(events))
+        assert len(lists[end.id]) == 22 and tuple(lists[end.id][-1].events) == end.events
     output = OutputOptions(tmp_path / "out", JSON, timeline=False)
     detect(pattern_camera(), output=output, limits=Limits(max_chunks=20))
     assert len(lines_of(tmp_path / "out", "camera")) >= 20 and not [*(tmp_path / "out").glob("*.json")]
@@ -268,9 +256,8 @@ def test_no_timeline_needs_no_disk(detect, tmp_path, monkeypatch):
 def resources() -> tuple[int, int, float]:
     """Return open files, threads, and MB of anonymous memory."""
     gc.collect()
-    status = Path("/proc/self/status").read_text()
-    anonymous = int(status.partition("RssAnon:")[2].split()[0]) / 1024
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), anonymous
+    anonymous_kb = Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), int(anonymous_kb) / 1024
 
 
 @pytest.mark.long
@@ -290,14 +277,13 @@ def test_sources_are_added_and_removed_while_another_runs(loaded, networks, tmp_
                 session.remove(name)
                 take_until(events, Ended, name)
             if number == 4:
-                files, threads, memory = resources()
+                before = resources()
         with pytest.raises(KeyError):
             session.remove("passes")
 
         def is_bounded() -> bool:
             next(events)  # the thread of a camera that ended may still close its input
-            current = resources()
-            return current[0] <= files and current[1] <= threads and current[2] <= memory + 20
+            return all(now <= then + more for now, then, more in zip(resources(), before, (0, 0, 20), strict=True))
 
         wait_until(is_bounded)
         session.remove("stays")
@@ -318,7 +304,7 @@ def test_a_camera_may_be_removed_before_its_first_decision(loaded, networks, tmp
             assert session.remove("silent") is True
             session.remove("stays")
             ends = [event for event in events if not isinstance(event, Notice | Decision)]
-    assert len(ends) == 2 and Undecided("silent") in ends and {type(event) for event in ends} == {Ended, Undecided}
+    assert Undecided("silent") in ends and Counter(map(type, ends)) == {Ended: 1, Undecided: 1}
 
 
 @pytest.mark.slow
