@@ -1,4 +1,4 @@
-"""Networks against other packages: torchvision's, EfficientNet-Lite's published code, and timm's."""
+"""Networks against other packages: torchvision's, timm's, EfficientNet-Lite's published code, and torch's gradients."""
 
 import io
 import json
@@ -19,14 +19,15 @@ from torchvision import models
 
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.networks import manifest
-from lstr.extractors.networks.build import identify, load_weights
+from lstr.extractors.networks.backbones import _Depthwise, speed_up_depthwise
+from lstr.extractors.networks.build import fingerprint, identify, load_weights
 from lstr.extractors.networks.manifest import dataset_of, published_by_hash, read_manifest
 from lstr.extractors.networks.network import NETWORKS, find_network
 from lstr.extractors.networks.published import check, choose, find_weights, weights_by_stream
 from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.pipelines.model_files.model_file import published_file
 from tests.support.backbones import build_backbone, vary_batch_norms
 from tests.support.errors import assert_error
@@ -177,3 +178,52 @@ def test_a_file_without_a_published_hash_is_trusted_once(lstr, tmp_path, monkeyp
     for text in ("{", "[]", '{"weights": [{}]}', '{"weights": 3}'):
         pins.write_text(text)
         assert_error(lstr("weights", "list"), 4, str(pins))
+
+
+@pytest.mark.long
+def test_random_networks_are_reproducible():
+    preset = Preset(StreamPreset("mobilenetv3"), StreamPreset("shufflenetv2"), "difference")
+    first, second = (build_twostream(preset, WeightSources(), "cpu", "float32") for _ in range(2))
+    assert first.recipe == second.recipe and first.recipe.random_streams == "rgb and flow"
+    first.calibrate("rgb", np.random.default_rng(1).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8))
+    sources = WeightSources(calibration=calibration_of(first), calibrated_on=("a",))
+    calibrated = build_twostream(preset, sources, "cpu", "float32")
+    assert fingerprint(calibrated.networks["rgb"]) == fingerprint(first.networks["rgb"])
+    assert calibrated.recipe.rgb.calibrated_on == ("a",) and calibrated.recipe.id != second.recipe.id
+    assert rebuild_twostream(calibrated.recipe, sources, "cpu").recipe == calibrated.recipe
+    with pytest.raises(WeightsError):
+        rebuild_twostream(calibrated.recipe, WeightSources(), "cpu")
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("side", [12, 15])
+@pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])
+def test_depthwise_gradients_equal_torchs(size: int, stride: int, side: int, padded: bool):
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, side, side, dtype=torch.double, requires_grad=True)
+    weight = torch.randn(6, 1, size, size, dtype=torch.double, requires_grad=True)
+    padding = size // 2 if padded else 0
+    expected = nn.functional.conv2d(x, weight, None, stride, padding, groups=6)
+    result = _Depthwise.apply(x, weight, stride, padding)
+    assert torch.equal(result, expected)
+    upstream = torch.randn_like(expected)
+    ours, torchs = (torch.autograd.grad(maps, (x, weight), upstream) for maps in (result, expected))
+    torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-12)
+
+
+def test_faster_gradients_are_used_for_bfloat16_on_a_cpu_only():
+    torch.manual_seed(0)
+    plain, fast = (nn.Conv2d(16, 16, 5, 2, 2, groups=16, bias=False) for _ in range(2))
+    fast.load_state_dict(plain.state_dict())
+    network = nn.Sequential(fast, nn.Conv2d(16, 8, 1))
+    speed_up_depthwise(network)
+    assert [*network.state_dict()] == ["0.weight", "1.weight", "1.bias"]
+    x = torch.randn(8, 16, 17, 17)
+    assert torch.equal(fast(x), plain(x))
+    with torch.autocast("cpu", torch.bfloat16):
+        maps = plain(x), fast(x)
+    for out in maps:
+        out.float().square().mean().backward()
+    assert torch.equal(*maps)
+    assert type(maps[1].grad_fn).__name__ == "_DepthwiseBackward"
+    torch.testing.assert_close(fast.weight.grad, plain.weight.grad, rtol=0.02, atol=1e-3)

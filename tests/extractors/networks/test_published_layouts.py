@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lstr.errors import RecipeError
+from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import fingerprint, load_weights, randomise
 from lstr.extractors.networks.crops import NO_FRAMES, View, fit
 from lstr.extractors.networks.mmaction import FETCHING, build_recogniser
@@ -154,6 +154,36 @@ def test_files_written_by_python_2(tmp_path):
     content = re.sub(rb"X(.)\0\0\0(?=\w)", rb"U\1", saved.getvalue(), flags=re.DOTALL)
     assert b"U\x13conv1_7x7_s2.weight" in content
     assert hash_after_loading(tmp_path / "w.pth", content, first_layer()) == fingerprint(published)
+
+
+class Trap:
+    """Fails the test when it is unpickled."""
+
+    def __reduce__(self):
+        return (pytest.fail, ("a file ran code",))
+
+
+BIAS = "inception_4a_1x1.bias"
+UNSUITABLE = {
+    "rgb": (lambda state: {**state, "conv1_7x7_s2.weight": torch.zeros(64, 3, 7, 7)}, "RGB"),
+    "short": (lambda state: {k: v for k, v in state.items() if k != BIAS}, BIAS),
+    "odd": (lambda state: {**state, "odd.weight": torch.zeros(1)}, "odd.weight"),
+    "other network": (lambda state: build_backbone("resnet50").state_dict(), "bninception"),
+    "no tensors": (lambda state: [1, 2], "w.pth"),
+    "code": (lambda state: {"state_dict": Trap()}, "w.pth"),
+    "text": (lambda state: b"hello", "w.pth"),
+    "cut": (lambda state: b"PK\x03\x04 cut", "w.pth"),
+}
+
+
+@pytest.mark.parametrize("change, reason", UNSUITABLE.values(), ids=UNSUITABLE)
+def test_unsuitable_weights_are_refused(tmp_path, bninception, change, reason):
+    before = fingerprint(bninception)
+    with pytest.raises(WeightsError, match=reason) as caught:
+        hash_after_loading(tmp_path / "w.pth", change(bninception.state_dict()), bninception)
+    assert caught.value.hint and caught.value.exit_code == 4 and fingerprint(bninception) == before
+    with pytest.raises(MissingPathError):
+        load_weights(bninception, tmp_path / "none.pth", NETWORKS["bninception"])
 
 
 @pytest.fixture(scope="module")
