@@ -110,7 +110,6 @@ def test_detections_are_compared_like_labels(files, lstr, tmp_path):
         (folder / f"{name}.json").write_text(json.dumps(timeline | {"classes": ["Background", "hug", "kick"]}))
     (folder / "index.html").write_text("<html>")
     (folder / "one.csv").write_text("video,start,end,label,score\none,1,2,hug,0.5\n")
-    (folder / "._one.json").write_bytes(b"\x00\x05\x16\x07Mac OS X\xa3")
     labels, detections = compare(lstr, *files), compare(lstr, files[0], folder)
     assert labels["events"] == detections["events"] and labels["kappa"] == detections["kappa"]
     assert len(json.loads(lstr("labels", "budget", folder, "--json")[1])["rows"]) == 4

@@ -11,7 +11,6 @@ from lstr.checkpoint import load, save
 from lstr.errors import SeenError
 from lstr.extractors.networks.weights_file import sha256_of
 from lstr.kinds import configure, make_model
-from lstr.labels.label_set import AMBIGUOUS
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.evaluation.comparison import unseen
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
@@ -47,18 +46,13 @@ def labels(small_set) -> dict:
 
 
 @pytest.mark.long
-def test_models_are_compared_on_videos_of_no_training(lstr, small_set, models, labels, tmp_path):
-    """Labels may have ambiguous time, which is not a class of the models."""
+def test_models_are_compared_on_videos_of_no_training(lstr, small_set, models, labels):
     (testing,) = (i for i, video in labels["database"].items() if video["subset"] == "testing")
-    labels["classes"].append(AMBIGUOUS)
-    labels["database"][testing]["annotations"].append({"label": AMBIGUOUS, "segment": [0, 0.5]})
-    (tmp_path / "labels.json").write_text(json.dumps(labels))
-    code, out, err = lstr("evaluate", *models, small_set.videos, tmp_path / "labels.json", "--json")
+    code, out, err = lstr("evaluate", *models, small_set.videos, small_set.labels, "--json")
     assert code == 0, err
     document = json.loads(out)
     first, second = document["checkpoints"]
     assert document["videos"] == [testing] and (first["name"], second["name"]) == ("old", "new")
-    assert AMBIGUOUS not in first["lstr"]["per_class"]
     assert first["chance"]["mAP"] > 0 and first["time_prior"]["mAP"] > 0, "from the training videos of the label file"
     assert first["interval"] is None, "one video has no interval"
     values = document["comparison"][0]["mAP"]

@@ -8,14 +8,14 @@ import pytest
 
 from lstr import checkpoint
 from lstr.batch import predict
-from lstr.errors import CheckpointError, LabelsError
+from lstr.errors import LabelsError
 from lstr.kinds import change, configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.metrics.per_frame import per_frame
 from lstr.pipelines.evaluation.analysis import analyse, resample, without_nan
 from lstr.pipelines.evaluation.evaluate import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
-from lstr.pipelines.features.dataset import TwoStreamArray, read_split, subset_of
+from lstr.pipelines.features.dataset import TwoStreamArray, read_split
 from lstr.pipelines.progress import Finished, Notice, Progress, result_of
 from tests.support.feature_set import TINY
 
@@ -68,37 +68,20 @@ def test_baselines_use_only_the_training_subset(small_set, split, tmp_path):
         np.testing.assert_array_equal(scores, after[name])
 
 
-def test_unknown_subsets_and_classes_are_refused(small_set, loaded, split, tmp_path):
-    assert subset_of(split.labels, None) == "testing"
-    with pytest.raises(LabelsError, match="odd"):
-        subset_of(split.labels, "odd")
-    labels = write_labels(small_set, tmp_path, lambda content: content["classes"].append("somersault"))
-    with pytest.raises(CheckpointError, match="somersault"):
-        score(loaded, read_split(small_set.features, labels, "testing"))
-
-
 def shorten(video, length):
     features = TwoStreamArray(video.features.rgb[:length], video.features.flow[:length])
     return replace(video, features=features, targets=video.targets[:length])
 
 
-def test_only_the_published_convention_excludes_short_videos(loaded, split):
-    work = loaded.config.work_length
-    short = replace(split, videos=[shorten(split.videos[0], length) for length in (work, work - 1, 1)])
-    result = score(loaded, short)
-    assert result.document["convention"] == "corrected" and [*map(len, result.scores)] == [work, work - 1, 1]
-    document = score(loaded, short, Scoring(published=True)).document
-    assert (document["videos"], document["chunks"], document["convention"]) == (1, work, "published")
-    with pytest.raises(LabelsError, match=str(work)):
-        score(loaded, replace(short, videos=short.videos[1:]), Scoring(published=True))
-
-
 @pytest.mark.parametrize(
     ("kind", "first", "stop", "code"),
-    [("gatehub", 1, 19, "GateHUB"), ("oadtr", 1, 16, "OadTR"), ("rnn", 0, 19, "LSTR")],
+    [("lstr", 0, 19, "LSTR"), ("gatehub", 1, 19, "GateHUB"), ("oadtr", 1, 16, "OadTR"), ("rnn", 0, 19, "LSTR")],
 )
 def test_published_chunks_of_a_kind(loaded, split, kind, first, stop, code):
-    """Of videos of 19 chunks and one chunk, with a work memory of 2 and, for OadTR, 2 chunks predicted ahead."""
+    """Of videos of 19 chunks and one chunk, with a work memory of 2 and, for OadTR, 2 chunks predicted ahead.
+
+    A video that is shorter than the work memory is excluded.
+    """
     ahead = {"anticipation": 2} if kind == "oadtr" else {}
     config = change(loaded.config, {"kind": kind, "work_length": 2, "long_length": 0, **ahead})
     loaded = replace(loaded, config=config, model=make_model(config, len(loaded.classes)).eval())
@@ -106,13 +89,16 @@ def test_published_chunks_of_a_kind(loaded, split, kind, first, stop, code):
     corrected, published = score(loaded, short), score(loaded, short, Scoring(published=True))
     assert (corrected.document["chunks"], corrected.document["kind"]) == (20, kind)
     assert (published.document["videos"], published.document["chunks"]) == (1, stop - first)
+    assert (corrected.document["convention"], published.document["convention"]) == ("corrected", "published")
+    with pytest.raises(LabelsError):
+        score(loaded, replace(short, videos=short.videos[1:]), Scoring(published=True))
     targets = short.videos[0].targets[first:stop]
     expected = per_frame(corrected.scores[0][first:stop], targets, loaded.classes)
     assert published.document["lstr"] == expected
-    analysed = analyse(published, resample(published, 5))
+    analysed = analyse(corrected, resample(corrected, 5))
     means = {mean: expected[mean] for mean in ("mAP", "mcAP")}
     assert analysed["conventions"]["published"] == means | {"videos": 1, "chunks": stop - first}
-    assert analysed["published_rule"] == code
+    assert analysed["published_rule"] == code and analysed["conventions"]["corrected"]["chunks"] == 20
 
 
 def test_a_stream_has_the_same_scores(loaded, split):

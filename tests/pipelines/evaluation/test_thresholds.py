@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from lstr import checkpoint
 from lstr.chunk import CHUNK_SECONDS
 from lstr.labels.segment import Segment
-from lstr.metrics.actions import find, measure_events, spans_of
+from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.pipelines.evaluation.chosen_thresholds import (
     FEW_LABELS,
     LEVELS,
@@ -209,8 +209,7 @@ def test_stored_thresholds_are_used_by_detect_and_evaluate(small_set, path, tmp_
 
     events = evaluate(path, "--set", "resamples=20")["events"]
     assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "t", "-f", "json,jsonl")[0] == 0
-    n_found = n_detections = 0
-    delays = []
+    measured = []
     for video_id, video in json.loads(small_set.labels.read_text())["database"].items():
         if video["subset"] != "training":
             continue
@@ -219,18 +218,15 @@ def test_stored_thresholds_are_used_by_detect_and_evaluate(small_set, path, tmp_
         assert all(timeline["thresholds"][label] == rules[label].to_dict() for label in chosen["thresholds"])
         lines = map(json.loads, (tmp_path / "t" / f"{video_id}.jsonl").read_text().splitlines())
         started = {(line["label"], line["start"]): line["time"] for line in lines if line.get("event") == "started"}
-        n_detections += len(timeline["segments"])
         truth = [Segment(*entry["segment"], entry["label"]) for entry in video["annotations"]]
-        detected = [Segment(entry["start"], entry["end"], entry["label"]) for entry in timeline["segments"]]
-        for label in {segment.label for segment in truth}:
-            labelled, detections = spans_of(truth, label), spans_of(detected, label)
-            pairs = find(labelled, detections)
-            n_found += len(pairs)
-            delays += [started[label, detections[d, 0]] - labelled[t, 0] for t, d in pairs]
+        detected = list(map(Segment.from_dict, timeline["segments"]))
+        announced = [started[segment.label, segment.start] for segment in detected]
+        measured.append(VideoEvents(truth, detected, 5.0, announced))
+    expected = measure_events(measured, after.classes)
     together = events["together"]
-    assert events["videos"] == 3 and events["hours"] == pytest.approx(15 / 3600)
-    assert (together["found"], together["detections"]) == (n_found, n_detections) and n_found
-    assert together["delay"]["p50"] == pytest.approx(np.median(delays))
+    assert together["found"] and (events["videos"], events["hours"]) == (3, expected["hours"])
+    for name in ("found", "detections", "false_alarms", "false_seconds", "delay"):
+        assert together[name] == pytest.approx(expected["together"][name]), name
     low, high = together["interval"]["recall"]
     assert low <= together["iou"]["0.3"]["recall"] <= high
 

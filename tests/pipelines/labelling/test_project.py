@@ -44,12 +44,9 @@ def test_changes_are_written_to_the_label_file(project):
     put(project, Label(fall, 1.0, 2.5, "Anna", "slips"), "a", "x")
     put(project, About(complete=True), "a")
     project.settle()
-    labels = read_label_file(project.path)
-    assert labels.classes == ("Background", "fall")
-    assert [(s.label, s.start, s.end) for s in labels.videos["a"].segments] == [("fall", 1.0, 2.5)]
-    assert json.loads(project.path.read_text())["database"]["a"]["annotations"] == [
-        {"label": "fall", "segment": [1.0, 2.5], "id": "x", "subject": "Anna", "comment": "slips"}
-    ]
+    content = json.loads(project.path.read_text())
+    expected = {"label": "fall", "segment": [1.0, 2.5], "id": "x", "subject": "Anna", "comment": "slips"}
+    assert content["classes"] == ["Background", "fall"] and content["database"]["a"]["annotations"] == [expected]
 
 
 def test_removing_an_action_ends_the_undo_of_its_labels(tmp_path):
@@ -291,8 +288,6 @@ def test_training_targets():
     assert by_class["fall"] == [0, 0, 1, 1, 1] + [0] * 11
     assert by_class["Background"] == [0] * 5 + [1] * 5 + [0] * 6, "excludes a chunk that is half unlabelled"
     assert by_class["Ambiguous"] == [1, 1] + [0] * 8 + [1] * 6, "excludes chunks with an action"
-    by_class = targets_of(Label("f", 0.5, 1.0), complete=True)
-    assert by_class["Background"] == [1, 1, 0, 0] + [1] * 12 and "Ambiguous" not in by_class
     by_class = targets_of(Label("f", 2.0, None), complete=True)
     assert by_class["Ambiguous"] == [0] * 8 + [1] * 8 and not any(by_class["fall"])
 
@@ -333,17 +328,14 @@ PROPOSAL = {"action": "kick", "start": 3, "end": 4, "peak": 0.5, "threshold": 0.
 @pytest.mark.parametrize(
     "entry",
     [
-        None,
         {"kind": "file", "key": "/etc/passwd"},
         {"kind": "label", "key": "x", "after": {"action": "f", "start": 1}},
         {"kind": "label", "video": "a", "key": "x", "after": {"action": "f", "start": 2, "end": 2}},
         {"kind": "label", "video": "a", "key": "x", "after": {"action": "f", "start": 1, "comment": "\ud800"}},
         {"kind": "proposal", "video": "a", "key": "p", "after": PROPOSAL | {"end": 2}},
         {"kind": "proposal", "video": "a", "key": "p", "after": PROPOSAL | {"state": "perhaps"}},
-        {"kind": "about", "video": "a", "after": {"complete": "yes"}},
         {"kind": "action", "key": "x", "after": {"name": "Background"}},
         {"kind": "action", "key": "x", "after": {"name": "fall", "key": "j"}},
-        {"kind": "action", "key": "x", "after": {"name": "fall", "key": "ab"}},
     ],
 )
 def test_invalid_changes_are_refused(entry):

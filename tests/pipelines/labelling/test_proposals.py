@@ -182,7 +182,6 @@ CLASSES = ("Background", "kick", "hug", "Ambiguous")
             [("kick", 0, 2, 0.5), ("hug", 2, 4, 0.4)],
         ),
         (Thresholds(), [], [], []),
-        (Thresholds(), [0] * 20, [], []),
     ],
 )
 def test_detections_and_near_misses(rules, kick, hug, expected):

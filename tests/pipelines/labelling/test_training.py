@@ -62,7 +62,7 @@ def test_labelled_and_complete_videos_are_used(project, learn):
         put(project, Label(fall, 1), "without an end", "b")
         put(project, About(comment="later"), "commented")
         put(project, Label(NOTHING, 1, 2), "nothing happens", "c")
-        for seconds in (0.0, -60.0, 59.0, float("nan"), float("inf"), 1e9):
+        for seconds in (59.0, float("nan"), 1e9):
             with pytest.raises(RequestError):
                 training.begin(seconds)
         training.model(1).parent.mkdir(parents=True)

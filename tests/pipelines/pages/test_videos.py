@@ -12,7 +12,6 @@ from lstr.extractors.video.reader import FrameReader, resample
 from lstr.pipelines.pages import overlay
 from lstr.pipelines.pages.overlay import FIRST_FONT, Panel, font_of, illegible_warning, letters, write_overlay
 from lstr.pipelines.pages.proxy import is_playable, write_proxy
-from tests.support.browser import write_greys
 from tests.support.videos import write_video
 
 CLASSES = ("Background", "wave", "Zürich & co")
@@ -42,13 +41,6 @@ def test_the_overlay_has_the_rate_and_frames_of_its_source(tmp_path):
     times, frames = read(tmp_path / "b.mp4")
     assert times == pytest.approx(read(source)[0], abs=1e-3)
     assert np.abs(frames[:, 90, 160].mean(1) - 7 * np.arange(36)).max() < 6
-
-
-def test_the_overlay_has_no_sound(tmp_path):
-    write_greys(tmp_path / "a.mp4", late=1)
-    write_overlay(tmp_path / "b.mp4", tmp_path / "a.mp4", CLASSES, [])
-    with av.open(str(tmp_path / "a.mp4")) as source, av.open(str(tmp_path / "b.mp4")) as container:
-        assert source.streams.audio and not container.streams.audio
 
 
 def test_frames_of_a_variable_rate_keep_their_times(tmp_path):
