@@ -45,7 +45,7 @@ class Member:
 class AverageConfig(WindowConfig, frozen=True):
     """The members of an average. Lengths and d_model are the largest of its members, `anticipation` is the smallest."""
 
-    uses: ClassVar[Uses] = Uses(anticipation=True, heads=False, teacher=False)
+    uses: ClassVar[Uses] = Uses(anticipation=True, heads=False)
 
     kind: str = "average"
     # Each a `Member`, or its JSON object.

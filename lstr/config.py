@@ -27,8 +27,6 @@ class Uses:
     """Whether it has attention of `n_heads`"""
     padded: bool = False
     """Whether absent slots of the long memory are rows of zeros, which it sees"""
-    teacher: bool = True
-    """Whether it can learn from a teacher (`train.teacher`)"""
 
 
 class WindowConfig(Settings, frozen=True):

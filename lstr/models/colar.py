@@ -32,8 +32,6 @@ from lstr.windows.windows import Supervision, Windows, loss_mask, masked_mean
 
 # Shares of the branches' logits in the score.
 STATIC, DYNAMIC = 0.3, 0.7
-# Logit that a class without exemplars is compared by with a teacher's.
-LOWEST = -1e4
 # What the published code saves its two tables of tensors as.
 BRANCHES = ("model_static", "model_dynamic")
 
@@ -92,11 +90,6 @@ class Colar(FixedWindow):
         """Return logits (B, 1, C) of the newest chunk, from keys and values (B, W, 4 * d_model) of a window."""
         static = self.static(kept[:, -1], constants or self.of_exemplars())
         return (STATIC * static + DYNAMIC * self.dynamic(kept))[:, None]
-
-    def logits_of(self, forwarded: tuple[Tensor, Tensor]) -> Tensor:
-        """See `Model.logits_of`, of both branches together; a class without exemplars has a low one that is finite."""
-        static, dynamic = forwarded
-        return (STATIC * static + DYNAMIC * dynamic).clamp(min=LOWEST)[:, None]
 
     @torch.no_grad()
     def constants(self, packed: bool = True) -> Tensors:

@@ -30,7 +30,7 @@ from lstr.windows.windows import Supervision, Windows, loss_mask, without
 class FATSConfig(WindowConfig, frozen=True):
     """Settings of FATS."""
 
-    uses: ClassVar[Uses] = Uses(long_memory=False, teacher=False, heads=False)
+    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind: str = "fats"
     generated: Size = 12

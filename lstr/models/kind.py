@@ -118,10 +118,6 @@ class Model(nn.Module, ABC):
         """
         return loss_of(forwarded, self.outputs(), supervision)
 
-    def logits_of(self, forwarded: Any) -> Tensor:
-        """Return the logits (B, N, C) in what `forward` returned, to compare with the scores of a teacher."""
-        return forwarded if isinstance(forwarded, Tensor) else forwarded[0]
-
     @torch.no_grad()
     def absorb(self, mean: Tensor, std: Tensor) -> None:
         """Accept raw features after training on features less mean (D,) over std (D,): W/σ and b − (W/σ)·μ.

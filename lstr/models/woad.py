@@ -47,7 +47,7 @@ SHORTEST = 2
 class WOADConfig(WindowConfig, frozen=True):
     """Settings of WOAD."""
 
-    uses: ClassVar[Uses] = Uses(long_memory=False, teacher=False, heads=False)
+    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind: str = "woad"
     unroll: Size = 64

@@ -199,8 +199,6 @@ class Supervision:
     """How many outputs of each part count in the whole batch, where these windows are but a piece of it; `totals_of`"""
     n_windows: float | None = None
     """Windows of the whole batch, likewise"""
-    soft: Tensor | None = None
-    """(B, N, C) probabilities by a teacher of what `targets` are about, zeros where it has none; None without one"""
 
     @property
     def share(self) -> float:
@@ -215,26 +213,6 @@ def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tenso
         logit, target, valid = (chosen(tensor, part.rows) for tensor in (logits, targets, counts))
         size = None if supervision.totals is None else max(1.0, supervision.totals[i])
         total = total + part.weight * multi_hot_cross_entropy(logit, target, supervision.ignore, valid, size)
-    return total
-
-
-def distillation(logits: Tensor, outputs: Outputs, supervision: Supervision, temperature: float) -> Tensor:
-    """Return the distance of logits (B, N, C) from a teacher's scores, `supervision.soft` (Hinton et al. 2015).
-
-    For each part its weight times the mean, over the outputs that count, of the squared temperature times the KL
-    divergence of both, softened by it; an output that the teacher has no scores for adds 0.
-    """
-    assert supervision.soft is not None
-    total, ignore = logits.new_zeros(()), supervision.ignore
-    keep = loss_mask(supervision.targets, ignore, supervision.counts)  # (B, N)
-    for i, part in enumerate(outputs.parts):
-        logit, soft, kept = (chosen(tensor, part.rows) for tensor in (logits, supervision.soft, keep))
-        both = soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit
-        teacher, student = ((without(x, ignore) / temperature).log_softmax(dim=-1) for x in both)
-        each = (teacher.exp() * (teacher - student)).sum(dim=-1)
-        totals = None if supervision.totals is None else supervision.totals[i:]
-        mean = masked_mean(torch.where(soft.any(dim=-1), each, 0), kept, totals)
-        total = total + part.weight * temperature**2 * mean
     return total
 
 

@@ -28,7 +28,7 @@ from lstr.pipelines.learning import plan
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division
 from lstr.pipelines.learning.plan import NETWORKS, TIME_MARGIN, LearnOptions, LearnPlan, PlannedStep
 from lstr.pipelines.progress import Notice
-from lstr.pipelines.training.config import TrainConfig, check_teacher, preset_for, resolve
+from lstr.pipelines.training.config import TrainConfig, preset_for, resolve
 from lstr.pipelines.training.model_run import Learner
 from lstr.pipelines.training.network_config import FinetuneConfig, trainable_network
 from lstr.pipelines.training.networks import best_at_once, threads_of
@@ -86,7 +86,6 @@ def configure_models(
     for streams in models_of(preset.streams):
         dims = [sum(widths[s] for s in streams if (s in PICTURES) == is_picture) for is_picture in (True, False)]
         found.append(resolve(name, settings, (dims[0], dims[1])))
-        check_teacher(*found[-1], max(lengths))
     return name, found
 
 
@@ -282,7 +281,7 @@ def measure_training(
 def measure_model(
     model: WindowConfig, config: TrainConfig, lengths: Sequence[int], classes: Sequence[str], device: str
 ) -> float:
-    """Return the seconds to train a model on videos of these lengths in chunks, with its teacher if it has one.
+    """Return the seconds to train a model on videos of these lengths in chunks.
 
     Raises ConfigError if no window fits into a video.
     """
@@ -297,7 +296,7 @@ def measure_model(
         learner = Learner(videos, classes, model, config, device=device)
         drawn = draw_windows(videos, model, config, 0)[: config.batch_size]
         seconds = fastest(lambda: learner.step(learner.make_batch(drawn), 0, lr=0.0), device)  # waits for its loss
-    return (2 if config.teacher else 1) * steps * seconds
+    return steps * seconds
 
 
 def fastest(step: Callable[[], object], device: str) -> float:

@@ -11,7 +11,7 @@ from lstr import kinds
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.files.content import read_text
-from lstr.kinds import KINDS, change, usable
+from lstr.kinds import KINDS, change
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
 
@@ -80,9 +80,6 @@ class TrainConfig(Settings, frozen=True):
     seed: Count = 0
     log_every: Positive = 10
     """Steps between two lines of the log. A run can be resumed from any of them."""
-    teacher: Count = 0
-    """Future chunks that a teacher sees; 0 trains without a teacher. A teacher is a model of the same kind that is
-    trained first; its scores are training targets too (after Zhao et al., arXiv 2011.09158; the details are new)."""
     save_seconds: Amount = 30.0
     """Seconds between two saves, or more if saving takes over 5 % of the time; does not affect the result."""
 
@@ -130,21 +127,6 @@ def rates(config: TrainConfig, steps: int, epoch_steps: int) -> Callable[[int], 
     if config.schedule == "tenths":
         return lambda step: config.lr * 0.1 ** (step // epoch_steps)
     return lambda step: learning_rate(step, planned, config.lr, warmup, config.schedule)
-
-
-def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> None:
-    """Raise ConfigError if a kind cannot have a teacher, or it would see more than the longest video, in chunks."""
-    if config.teacher and not model.uses.teacher:
-        able = ", ".join(name for name, kind in usable().items() if kind.config.uses.teacher)
-        raise ConfigError(
-            f"train.teacher is {config.teacher}, but the kind {model.kind} has no score of each chunk in training.",
-            f"set train.teacher to 0, or use one of the kinds {able}.",
-        )
-    if config.teacher and config.teacher >= longest:
-        raise ConfigError(
-            f"train.teacher is {config.teacher}, but the longest training video has {longest} chunks.",
-            "use fewer chunks, such as --set train.teacher=8.",
-        )
 
 
 def presets() -> dict[str, tuple[WindowConfig, TrainConfig]]:

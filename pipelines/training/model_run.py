@@ -29,15 +29,13 @@ from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training import window_samples as samples
-from lstr.pipelines.training.config import TrainConfig, changes_from, check_teacher, rates
+from lstr.pipelines.training.config import TrainConfig, changes_from, rates
 from lstr.pipelines.training.run import Run, RunFolder, Step
 from lstr.pipelines.training.window_samples import Batch, InMemoryFeatures, Piece
-from lstr.windows.windows import Supervision, WindowIndices, Windows, distillation, totals_of
+from lstr.windows.windows import Supervision, WindowIndices, Windows, totals_of
 
 MAX_CLASS_ROWS = 1000  # chunks of a class that a kind gets before its first step
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")  # in a RuntimeError of torch
-# What the logits of model and teacher are divided by (Hinton et al. 2015); a higher one weighs unlikely classes more.
-TEMPERATURE = 2.0
 
 
 class Learner(Run):
@@ -45,8 +43,6 @@ class Learner(Run):
 
     Args:
         statistics: mean and standard deviation (D,) of the features, if training standardises them.
-        delay: chunks by which the targets are late: a teacher's.
-        soft: a teacher's scores (L, C) of each video.
     """
 
     name = "train"
@@ -60,8 +56,6 @@ class Learner(Run):
         config: TrainConfig,
         statistics: tuple[Tensor, Tensor] = (torch.zeros(1), torch.ones(1)),
         device: str = "cpu",
-        delay: int = 0,
-        soft: Sequence[Tensor] | None = None,
     ):
         torch.manual_seed(config.seed)
         self.classes = without_ambiguous(classes)
@@ -70,7 +64,7 @@ class Learner(Run):
             column, classes = classes.index(AMBIGUOUS), self.classes
             tables = [np.where(v.targets[:, [column]] > 0, 0, v.targets) for v in videos]
             videos = [replace(v, targets=np.delete(t, column, 1)) for v, t in zip(videos, tables, strict=True)]
-        self.videos, self.config, self.delay, self.soft = videos, config, delay, soft
+        self.videos, self.config = videos, config
         # the column of the ambiguous class if its chunks have no part in training
         is_ignored = config.ambiguous == "ignored" and AMBIGUOUS in classes
         self.ignore = classes.index(AMBIGUOUS) if is_ignored else None
@@ -120,24 +114,17 @@ class Learner(Run):
         share = drawn[ranks.rank() :: n_processes]
         windows = share or drawn[:1]
         size = math.ceil(math.ceil(self.config.batch_size / n_processes) / self.config.accumulate)
-        config, is_stretched, soft, pieces = self.model.config, self.config.long_sampling == "stretched", None, []
+        config, is_stretched, pieces = self.model.config, self.config.long_sampling == "stretched", []
         for piece in (windows[at : at + size] for at in range(0, len(windows), size)):
             read: Windows | WindowIndices
             if self.kept:
                 read = self.kept.indices(piece, config, is_stretched)
             else:
                 read = samples.read_windows(self.videos, piece, config, is_stretched)
-            targets, counts = samples.make_targets(self.videos, piece, config, self.outputs, self.delay)
+            targets, counts = samples.make_targets(self.videos, piece, config, self.outputs)
             if self.has_unknown:
                 counts = counts & targets.any(-1)
-            if self.soft is not None:
-                rows = []  # a teacher's scores (N, C) of what the outputs of each window are about
-                for v, end in piece:
-                    predicted = samples.predicted_chunks(len(self.soft[v]), end, config, self.outputs)
-                    about, exists = map(torch.from_numpy, predicted)
-                    rows.append(self.soft[v][about].masked_fill(~exists[:, None], 0))
-                soft = torch.stack(rows)
-            made = read, Supervision(targets, counts if share else torch.zeros_like(counts), soft=soft)
+            made = read, Supervision(targets, counts if share else torch.zeros_like(counts))
             pieces.append(samples.map_piece(made, Tensor.pin_memory) if self.device.type == "cuda" else made)
         return Batch(pieces, len(drawn), sorted({self.videos[v].id for v, _ in share}))
 
@@ -194,10 +181,7 @@ class Learner(Run):
         if self.config.targets == "unit":
             supervision = replace(supervision, targets=torch.nn.functional.normalize(supervision.targets, dim=-1))
         whole = tuple(map(Tensor.float, forwarded)) if isinstance(forwarded, tuple) else forwarded.float()
-        loss = self.model.loss(whole, windows, supervision)
-        if supervision.soft is None:
-            return loss
-        return loss + distillation(self.model.logits_of(whole), self.outputs, supervision, TEMPERATURE)
+        return self.model.loss(whole, windows, supervision)
 
     def export(self) -> Model:
         """Return the model as others use it: on the CPU, for raw features, with averaged weights if any."""
@@ -219,12 +203,6 @@ class Task:
     validation: Split | None = None
     # the name that the checkpoint states as the origin of both configurations
     preset: str | None = None
-    # chunks of the future that the model sees, if it is a teacher
-    delay: int = 0
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for a teacher that the model cannot have."""
-        check_teacher(self.model, self.config, max((len(video.features) for video in self.split.videos), default=0))
 
     def settings(self, device: str) -> dict:
         """Return all settings that define the run, as in config.json and the checkpoint."""
@@ -248,8 +226,6 @@ class Task:
             data["store"] = store
         if seen := network_overlap(split, self.model):
             data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
-        if self.delay:
-            data["delay"] = self.delay
         named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
         made = {"model": self.model.to_dict(), "train": self.config.to_dict(), "data": data}
         return {**named, **made, "made_by": provenance(device, ranks.world_size())}
@@ -261,7 +237,7 @@ class ModelRun(Learner):
     Args:
         settings: All settings that define the run, for the checkpoints.
         state: The saved state of the run; None for a new run.
-        statistics, soft: As for `Learner`.
+        statistics: As for `Learner`.
     """
 
     def __init__(
@@ -272,11 +248,10 @@ class ModelRun(Learner):
         state: Mapping[str, Any] | None,
         statistics: tuple[Tensor, Tensor],
         device: str,
-        soft: Sequence[Tensor] | None,
     ):
         split, self.split, self.validation = task.split, task.split, task.validation
         videos = split.narrowed(task.model).videos
-        super().__init__(videos, split.labels.classes, task.model, task.config, statistics, device, task.delay, soft)
+        super().__init__(videos, split.labels.classes, task.model, task.config, statistics, device)
         self.folder, self.settings = folder, settings
         self.save_seconds = self.config.save_seconds
         self.recipe = split.folder.recipe.to_dict() if split.folder.recipe else None

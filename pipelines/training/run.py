@@ -33,8 +33,8 @@ from lstr.pipelines.training import ranks
 CONFIG, LOG = "config.json", "metrics.jsonl"
 NETWORK_STATES = "training"
 NOT_COMPARED = (("data", "features"), ("train", "save_seconds"))  # settings that do not affect the result
-# Files that show that a run has begun: states of a model, of its teacher and of networks, and finished networks.
-STATES = ("resume.pt", "teacher-*/resume.pt", f"{NETWORK_STATES}/[!.]*", DESCRIPTION)
+# Files that show that a run has begun: states of a model and of networks, and finished networks.
+STATES = ("resume.pt", f"{NETWORK_STATES}/[!.]*", DESCRIPTION)
 MAX_CHANGES, MAX_CHARACTERS = 5, 60  # of a value, in an error message
 MISSING = object()
 LOGGED = ("loss", "lr", "grad_norm", "rate", "waiting", "memory_mb")
@@ -70,7 +70,7 @@ class Step:
     """Metrics of the validation videos where the interval ended with an evaluation: mAP, mcAP and per_class (AP) of a
     model, mAP and loss of a feature network."""
     stage: str = ""
-    """What is trained: a feature network or a teacher; empty for the model itself"""
+    """What is trained: a feature network; empty for a model"""
 
     def line(self) -> str:
         """The interval as a line of text."""

@@ -1,23 +1,13 @@
-"""The training job: train a checkpoint on features and labels, with one process or with torchrun.
-
-A model may have a teacher: a model of the same kind that sees some of the future. This follows Zhao et al., Privileged
-Knowledge Distillation for Online Action Detection (arXiv 2011.09158); their code was not found, so the details are
-ours. A teacher is the same network with a delay: its window is some chunks longer, and its output at the latest chunk
-predicts an earlier chunk. It is trained first and scores the training videos once; these scores are then training
-targets of the model in addition to the labels. The checkpoint does not contain the teacher.
-"""
+"""The training job: train a checkpoint on features and labels, with one process or with torchrun."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from lstr import checkpoint
-from lstr.batch import predict_ahead, shared_constants
 from lstr.chunk import CLOCK
 from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import choose_device
@@ -129,8 +119,6 @@ def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
             f"the {describe_overlap(seen, len(task.validation.videos), f'{options.eval_subset} videos')}: "
             "best.pt and train.patience use scores that are too high for new videos."
         )
-    if config.teacher:
-        yield Notice(f"a teacher that sees {config.teacher} future chunks is trained before the model.", warning=False)
     if clock != CLOCK:
         work, long, lasts = task.model.work_length, task.model.long_length, clock.length
         text = f"work memory of {work} chunks is {lasts(work):.1f} s at {float(clock.rate):.4g} a second"
@@ -201,8 +189,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
     """Train the model of a task, yielding a Step after each log line.
 
     `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, and best.pt if there are
-    validation videos. A stopped run resumes with `resume` from its last save, to the bit on a CPU. A teacher is trained
-    first, in the subfolder teacher-N, and resumes by itself.
+    validation videos. A stopped run resumes with `resume` from its last save, to the bit on a CPU.
 
     Raises:
         CheckpointError: a run is in the way, or had other settings.
@@ -213,7 +200,6 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
         kept.begin(settings, resume)
     ranks.wait_for_all()
     state = kept.read_state()
-    soft = (yield from train_teacher(task, folder, device)) if config.teacher else None
     statistics = torch.zeros(1), torch.ones(1)
     if state:
         statistics = state["mean"], state["std"]
@@ -227,7 +213,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
             torch.use_deterministic_algorithms(True)
             # the benchmark chooses algorithms by their speed, which may be others each time
             torch.backends.cudnn.benchmark = False
-        run, log = ModelRun(task, kept, settings, state, statistics, device, soft), None
+        run, log = ModelRun(task, kept, settings, state, statistics, device), None
         if ranks.is_first():
             kept.remove_unsaved_log()
             log = partial(kept.log, events=stack.enter_context(closing(open_events(folder, run.position.step))))
@@ -235,31 +221,4 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
             if isinstance(event, Step):
                 yield event
     if ranks.is_first():
-        check_exists(folder / kept.state)  # a finished teacher has no checkpoint any more
-
-
-def train_teacher(task: Task, folder: Path, device: str) -> Generator[Step, None, list[Tensor]]:
-    """Train the teacher of a task, or resume it; return its scores (L, C) of each training video.
-
-    They are probabilities, and zeros where the video ends too soon for the teacher. The first process computes them
-    once the teacher is trained, and keeps them in its folder.
-    """
-    delay = task.config.teacher
-    later = task.model.replace(work_length=task.model.work_length + delay, anticipation=0)
-    of_teacher = Task(task.split, later, task.config.replace(teacher=0, eval_every=0, patience=0), delay=delay)
-    run = RunFolder(folder / f"teacher-{delay}")
-    for step in train_model(of_teacher, run.path, device, run.has_state()):
-        yield replace(step, stage=f"teacher, {delay} chunks late")
-    path, trained = run.path / "scores.pt", run.path / "checkpoint.pt"
-    if ranks.is_first() and not path.exists():
-        model = checkpoint.load(trained).model.to(device)
-        constants, scores = shared_constants(model), []
-        for video in task.split.narrowed(task.model).videos:
-            late = predict_ahead(model, video.features[:], constants=constants)[:, 0]  # (L, C), `delay` chunks late
-            known = late[min(delay, len(late)) :]
-            scores.append(torch.cat([known, late.new_zeros(len(late) - len(known), late.shape[1])]))
-        checkpoint.write_atomically(path, {"scores": scores})
-    if ranks.is_first():
-        trained.unlink(missing_ok=True)  # taken for a model of its kind, it would be late
-    ranks.wait_for_all()
-    return checkpoint.read(path)["scores"]
+        check_exists(folder / kept.state)

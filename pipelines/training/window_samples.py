@@ -84,36 +84,23 @@ def read_windows(
 
 
 def make_targets(
-    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: WindowConfig, outputs: Outputs, delay: int = 0
+    videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: WindowConfig, outputs: Outputs
 ) -> tuple[Tensor, Tensor]:
     """Return the targets (B, N, C) of a model's N outputs of windows, and which of them count (B, N).
 
     An output counts if its slot is filled and the chunk that it is about is in the video, or repeats the last one's
-    target there. With a delay it is about a chunk `delay` before, as far as that is in the window too.
+    target there.
     """
     targets, counts = [], []
     for v, end in drawn:
         of_video = videos[v].targets
-        about, exists = predicted_chunks(len(of_video), end, config, outputs, delay)
-        targets.append(torch.from_numpy(of_video[about].astype(np.float32)))  # (N, C)
+        at = np.where(outputs.slots < 0, end, max(0, end - config.work_length + 1) + outputs.slots)
+        about = at + outputs.ahead
+        about = np.where(outputs.repeats_last, np.minimum(about, len(of_video) - 1), about)
+        exists = (at <= end) & (0 <= about) & (about < len(of_video))
+        targets.append(torch.from_numpy(of_video[np.where(exists, about, 0)].astype(np.float32)))  # (N, C)
         counts.append(torch.from_numpy(exists))
     return torch.stack(targets), torch.stack(counts)
-
-
-def predicted_chunks(
-    length: int, end: int, config: WindowConfig, outputs: Outputs, delay: int = 0
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the chunk (N,) that each output of the window that ends at `end` is about, and (N,) which outputs count.
-
-    The chunk is 0 where an output does not count. A delay keeps an output from what the window has not seen, but not
-    one that is about the past in any case.
-    """
-    start = max(0, end - config.work_length + 1)
-    at = np.where(outputs.slots < 0, end, start + outputs.slots)
-    about = at + outputs.ahead - delay
-    about = np.where(outputs.repeats_last, np.minimum(about, length - 1), about)
-    exists = (at <= end) & (0 <= about) & (about < length) & ((about >= start) | (outputs.ahead < 0))
-    return np.where(exists, about, 0), exists
 
 
 def standardise(windows: Windows, mean: Tensor, std: Tensor) -> Windows:
@@ -168,8 +155,7 @@ Piece = tuple[Windows | WindowIndices, Supervision]
 def map_piece(piece: Piece, change: Callable[[Tensor], Tensor]) -> Piece:
     """Return the piece with every tensor changed."""
     windows, known = piece
-    soft = None if known.soft is None else change(known.soft)
-    return windows.map(change), replace(known, targets=change(known.targets), counts=change(known.counts), soft=soft)
+    return windows.map(change), replace(known, targets=change(known.targets), counts=change(known.counts))
 
 
 @dataclass(frozen=True)

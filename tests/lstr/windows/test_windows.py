@@ -16,7 +16,6 @@ from lstr.windows.windows import (
     Outputs,
     Part,
     Supervision,
-    distillation,
     gather,
     join,
     loss_of,
@@ -186,28 +185,3 @@ def test_the_loss_is_the_weighted_sum_of_the_means_of_parts(parts, expected, tot
     sums = [w * multi_hot_cross_entropy(LOGITS[:, r], TARGETS[:, r], None, COUNTS[:, r]) for r, w in expected]
     assert torch.allclose(loss_of(LOGITS, outputs, Supervision(TARGETS, COUNTS)), sum(sums))
     assert totals_of(TARGETS, COUNTS, outputs, None) == totals
-
-
-SOFT = torch.randn(2, 3, 4).softmax(-1)
-
-
-def test_distillation_skips_chunks_without_scores_of_the_teacher():
-    """Elsewhere it is the squared temperature times the KL divergence, each part's mean over all that counts."""
-    soft = SOFT.clone()
-    soft[0, 1] = 0
-    outputs, supervision = Outputs(SLOTS, AHEAD), Supervision(TARGETS, COUNTS, soft=soft)
-    wanted, ours = ((x / 3).log_softmax(-1) for x in (SOFT.log(), LOGITS))
-    each = 9 * F.kl_div(ours, wanted, reduction="none", log_target=True).sum(-1)  # (B, N)
-    expected = (each[0, 0] + each[1, 0]) / 3 + each[0, 2]
-    assert torch.allclose(distillation(LOGITS, outputs, supervision, 3.0), expected)
-
-
-def test_distillation_ignores_the_ambiguous_class_and_its_chunks():
-    outputs = Outputs(SLOTS, AHEAD, (Part(np.arange(3), 0.5),))
-    logits = LOGITS.clone().requires_grad_()
-    loss = distillation(logits, outputs, Supervision(TARGETS, COUNTS, 3, soft=SOFT), 2.0)
-    loss.backward()
-    assert (logits.grad[0, :, :3] != 0).all() and not logits.grad[..., 3].any() and not logits.grad[1].any()
-    totals = totals_of(TARGETS, COUNTS, outputs, 3)
-    pieces = [Supervision(TARGETS[[i]], COUNTS[[i]], 3, totals, 2.0, SOFT[[i]]) for i in range(2)]
-    assert torch.allclose(sum(distillation(LOGITS[[i]], outputs, pieces[i], 2.0) for i in range(2)), loss)

@@ -146,7 +146,6 @@ def test_a_dry_run_reports_a_small_cache_and_unreliable_thresholds(videos, tmp_p
     [
         ({"model.nosuch": "1"}, "nosuch"),
         ({"train.epochs": "few"}, "'few'"),
-        ({"train.teacher": "500"}, "20 chunks"),
         ({"model.kind": "gpt"}, "kind"),
         ({"flow.draws": "64"}, "flow.draws"),
     ],

@@ -1,6 +1,5 @@
-"""Windows, targets and steps of a training, and a teacher that sees future chunks."""
+"""Windows, targets and steps of a training, and a run that resumes."""
 
-import json
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import change, configure
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
@@ -18,14 +16,13 @@ from lstr.pipelines.training import model_run, ranks
 from lstr.pipelines.training import window_samples as samples
 from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.model_run import Learner
-from lstr.windows.windows import Outputs, Part, Supervision, distillation, gather
+from lstr.windows.windows import Outputs, Part, Supervision, gather
 from tests.support.tiny_models import TINY, perturb, tiny
 from tests.support.training import read_log, train_tiny
 
 MODEL, CPU, CLASSES = configure(**TINY, long_stride=2), torch.device("cpu"), tuple("abcd")
 
 SETTINGS = {"model.kind": "rnn", "train.batch_size": "4", "train.log_every": "1"}
-TEACHER = {**SETTINGS, "train.teacher": "4"}
 
 
 def videos(dtype=np.float16) -> list[LabelledVideo]:
@@ -84,8 +81,8 @@ def test_a_step_never_reads_values_of_tensors(changes):
     windows = replace(windows, long_mask=samples.hide_slots(windows, 0.5).long_mask).map(lambda tensor: tensor.to(meta))
     logits = model.to(meta)(windows)
     targets, counts = supervision.targets.to(meta), supervision.counts.to(meta)
-    known = Supervision(targets, counts, 2, [5.0 for _ in outputs.parts], 2.0, soft=targets)
-    loss = model.loss(logits, windows, known) + distillation(model.logits_of(logits), outputs, known, 2.0)
+    known = Supervision(targets, counts, 2, [5.0 for _ in outputs.parts], 2.0)
+    loss = model.loss(logits, windows, known)
     loss.backward()
     assert loss.device == meta and loss.shape == ()
 
@@ -104,52 +101,21 @@ def test_a_gpu_trains_alike_on_features_in_its_memory():
     np.testing.assert_allclose(*losses, rtol=1e-3)
 
 
-def test_a_teacher_does_not_change_the_form_of_a_model(split, tmp_path):
-    steps = list(train_tiny(split, tmp_path / "run", TEACHER))
-    assert list(dict.fromkeys(step.stage for step in steps)) == ["teacher, 4 chunks late", ""]
-    list(train_tiny(split, tmp_path / "plain", SETTINGS))
-    loaded, plain = load(tmp_path / "run" / "checkpoint.pt"), load(tmp_path / "plain" / "checkpoint.pt")
-    assert loaded.config == plain.config and loaded.extra["train"]["teacher"] == 4
-    ours, theirs = loaded.model.state_dict(), plain.model.state_dict()
-    assert {name: t.shape for name, t in ours.items()} == {name: t.shape for name, t in theirs.items()}
-    assert not all(torch.equal(ours[name], theirs[name]) for name in ours)
-    teacher = tmp_path / "run" / "teacher-4"
-    config = json.loads((teacher / "config.json").read_text())
-    assert config["data"]["delay"] == 4 and config["train"]["teacher"] == 0
-    assert config["model"]["work_length"] == plain.config.work_length + 4
-    scores = torch.load(teacher / "scores.pt", weights_only=True)["scores"]
-    assert [len(rows) for rows in scores] == [64] * 3 and not scores[0][-4:].any() and scores[0][:-4].any(-1).all()
-    assert not (teacher / "checkpoint.pt").exists(), "a teacher is not a model to use"
-
-
 @pytest.mark.long
-def test_a_run_with_a_teacher_resumes_bit_for_bit(split, tmp_path):
-    """Stopped in the teacher's 10 steps and in the model's, with the same settings only."""
-    settings, parts = {**TEACHER, "train.save_seconds": "0"}, tmp_path / "parts"
-    list(train_tiny(split, tmp_path / "whole", settings))
-    for resume, n_steps in ((False, 3), (True, 10), (True, 99)):
+def test_a_run_resumes_bit_for_bit(split, tmp_path):
+    """Stopped within epochs, with the same settings only."""
+    settings, parts, whole = {**SETTINGS, "train.save_seconds": "0"}, tmp_path / "parts", tmp_path / "whole"
+    list(train_tiny(split, whole, settings))
+    for resume, n_steps in ((False, 3), (True, 4), (True, 99)):
         with closing(train_tiny(split, parts, settings, resume=resume)) as steps:
             list(islice(steps, n_steps))
         torch.rand(7)
         for with_resume, value in ((True, r"train\.lr"), (False, "parts")):
             with pytest.raises(CheckpointError, match=value):
-                list(train_tiny(split, parts, {**TEACHER, "train.lr": "0.1"}, resume=with_resume))
-    for name in ("resume.pt", "teacher-4/resume.pt"):
-        ours, theirs = (torch.load(run / name, weights_only=True)["model"] for run in (parts, tmp_path / "whole"))
-        assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours), name
-    assert read_log(parts) == read_log(tmp_path / "whole")
-    with pytest.raises(CheckpointError, match=r"train\.teacher"):
-        list(train_tiny(split, parts, SETTINGS, resume=True))
-
-
-@pytest.mark.parametrize(
-    ("kind", "teacher", "value"),
-    [("rnn", "-1", "'-1'"), ("rnn", "64", "64"), ("fats", "4", "fats"), ("woad", "4", "woad")],
-)
-def test_invalid_teachers_are_refused(split, tmp_path, kind, teacher, value):
-    with pytest.raises(ConfigError, match=value) as caught:
-        train_tiny(split, tmp_path, {"model.kind": kind, "train.teacher": teacher})
-    assert caught.value.hint
+                list(train_tiny(split, parts, {**SETTINGS, "train.lr": "0.1"}, resume=with_resume))
+    ours, theirs = (torch.load(run / "resume.pt", weights_only=True)["model"] for run in (parts, whole))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+    assert read_log(parts) == read_log(whole)
 
 
 def numbered(length):
@@ -203,15 +169,6 @@ def test_targets_of_the_future():
     targets, counts = samples.make_targets([numbered(10)], [(0, 8)], model, outputs)
     assert targets.argmax(-1)[0, [0, 1, 3]].tolist() == [0, 1, 1]
     assert counts.tolist() == [[True, True, False, True]]
-
-
-def test_targets_of_a_teacher_are_earlier_chunks_in_its_window():
-    model, _ = resolve("lstr-small", {"model.work_length": "6"}, (1, 1))
-    outputs = Outputs(np.array([0, 1, 2, 3, 4, 5, -1, -1]), np.array([0] * 6 + [1, -9]))
-    targets, counts = samples.make_targets([numbered(20)], [(0, 12), (0, 3)], model, outputs, delay=2)
-    assert counts[0].tolist() == [False] * 2 + [True] * 6, "chunks 5 and 6 are before the window"
-    assert targets.argmax(-1)[0, 2:].tolist() == [k % 4 for k in (7, 8, 9, 10, 11, 1)]
-    assert counts[1].tolist() == [False] * 2 + [True] * 2 + [False] * 2 + [True, False]
 
 
 def videos_of_classes(n_classes=5, lengths=(60, 40)):
