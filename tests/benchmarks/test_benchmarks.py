@@ -1,16 +1,21 @@
-"""Scripts of benchmarks/: all rows are measured, and all commands exist. Speeds are not compared."""
+"""Scripts of benchmarks/: all rows are measured, all commands exist, and equal results of two commits are equal."""
 
 import json
 import shlex
 import sys
 from pathlib import Path
 
+import equality
+import equality_kinds
+import fingerprints
 import first_gpu_run
 import models as bench
+import numpy as np
 import pytest
 import torch
 
 from lstr.kinds import KINDS
+from lstr.kinds import presets as kinds_presets
 from lstr.pipelines.progress import Finished, Progress
 from tests.support.documents import ROOT, parse
 from tests.support.processes import run_process
@@ -62,3 +67,75 @@ def test_a_dry_gpu_run_measures_every_step(tmp_path):
     results = json.loads((tmp_path / "results.json").read_text())
     assert results.keys() == first_gpu_run.commands(tmp_path, True).keys()
     assert results["flow"]["record"]["native, 1 threads"] > 0 and results["networks"]["record"]
+
+
+def test_the_digest_of_an_array_covers_type_shape_and_values():
+    digest, array = fingerprints.array_digest, np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert digest(array) == digest(np.asfortranarray(array)) == digest(np.repeat(array, 2, axis=0)[::2])
+    others = (array.astype(np.float64), array.reshape(3, 2), np.nextafter(array, 9), array.view(np.int32))
+    assert len({digest(array), *map(digest, others)}) == 1 + len(others)
+
+
+def test_documents_are_compared_without_times_and_paths():
+    model = {"lstr": "0.1.0", "made_by": {"date": "2026-11-22"}, "path": "/tmp/a/run"}
+    first = {"lstr": {"mAP": 0.5}, "seconds": 1.5, "delay": {"seconds": [0.1, 0.6]}, "model": model}
+    second = {**first, "seconds": 2.5, "speed": 9, "model": {"path": "/tmp/b/run", "made_by": None, "lstr": "0.2.0"}}
+    parts = fingerprints.document_parts
+    assert parts(first, {"/tmp/a": "WORK"}) == parts(second, {"/tmp/b": "WORK"})
+    for name, other in (("lstr", {"mAP": 0.5000001}), ("delay", {"seconds": [0.1, 0.7]}), ("model", {"path": "x"})):
+        changed = parts({**first, name: other}, {})
+        assert [key for key in changed if changed[key] != parts(first, {})[key]] == [name]
+
+
+def test_checkpoints_are_compared_without_versions_and_dates(tmp_path):
+    def content(name, weight, epochs=2):
+        about = {"versions": {"lstr": name}, "made_by": {"date": name}, "train": {"epochs": epochs}}
+        entries = {"format": "x/1", "classes": '["a"]', "extra": json.dumps(about), "versions": json.dumps(name)}
+        calibration = {"rgb": {"mean": torch.ones(2)}}
+        torch.save({**entries, "calibration": calibration, "model_state_dict": {"w": weight}}, tmp_path / f"{name}.pt")
+        return fingerprints.file_content(tmp_path / f"{name}.pt", {})
+
+    weight = torch.tensor([1.0, 2.0], dtype=torch.bfloat16)
+    first = content("a", weight)
+    assert set(first["tensors"]) == {"calibration.rgb.mean", "model_state_dict.w"}
+    assert set(first["entries"]) == {"format", "classes", "extra.train"}
+    assert content("b", weight) == first, "another version and date"
+    for changed, sort in ((content("c", weight + 0.01), "tensors"), (content("d", weight, epochs=3), "entries")):
+        assert [name for name in first if changed[name] != first[name]] == [sort]
+
+
+def test_every_kind_of_model_is_compared():
+    known = kinds_presets()
+    known["small"] = known["rnn-small"]  # its earlier name, which both commits accept
+    presets = equality_kinds.PRESETS.items()
+    assert {settings.get("model.kind", known[name].model.kind) for name, settings in presets} == set(KINDS)
+
+
+def test_jobs_without_results_are_reported(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("open('a.txt', 'w').close()\nraise SystemExit('error: no')")
+    items, reason = equality.run(equality.Job("a job", f"python {script}", "*.txt"), ROOT, tmp_path)
+    assert list(items) == ["a job"] and "error: no" in reason
+    items, reason = equality.run(equality.Job("a job", "python -c pass", "*.npy"), ROOT, tmp_path)
+    assert items == {} and "*.npy" in reason
+
+
+@pytest.mark.parametrize(
+    "changes, code, expected",
+    [
+        ({}, 0, {"features": "equal", "evaluate": "equal"}),
+        ({"about": {"torch": "2.16.0"}}, 0, {"torch": "note:"}),
+        ({"failed": {"learn": "exit code 1"}}, 1, {"learn": "failed", "features": "equal"}),
+        ({"items": {"features": {"a": "9"}, "evaluate": {"": "3"}}}, 1, {"features": "differs", "evaluate": "equal"}),
+        ({"items": {"learn": {"": "5"}}}, 1, {"features": "differs", "evaluate": "differs", "learn": "differs"}),
+    ],
+    ids=str,
+)
+def test_compare_reports_each_item(tmp_path, capsys, changes, code, expected):
+    plain = {"about": {"torch": "2.15.0"}, "failed": {}, "items": {"features": {"a": "1"}, "evaluate": {"": "3"}}}
+    for name, record in (("before", plain), ("after", {**plain, **changes})):
+        record = {"format": "lstr-equality/1", "commit": name, **record}
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
+    assert equality.main(["compare", str(tmp_path / "before.json"), str(tmp_path / "after.json")]) == code
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert expected.items() <= {words[1].rstrip(":,"): words[0] for words in lines}.items()

@@ -1,14 +1,15 @@
-"""A contract of all frame readers; damage, decoders, colours, MP4 through a pipe, and frames by number."""
+"""A contract of all frame readers; damage, decoders, colours, MP4 through a pipe, frames by number, odd videos."""
 
+import json
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from pathlib import Path
 
 import av
@@ -20,8 +21,18 @@ from av.video.reformatter import ColorRange, VideoReformatter
 from lstr.errors import VideoError
 from lstr.extractors.video import containers
 from lstr.extractors.video.exact_frames import ExactFrames, index_frames
-from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader, PyAVReader, chunks_of, render, resample
+from lstr.extractors.video.frames import CHUNK, n_frames_until
+from lstr.extractors.video.probe import Video, probe
+from lstr.extractors.video.reader import (
+    FrameReader,
+    PyAVReader,
+    SourceFrame,
+    chunks_of,
+    open_chunks,
+    render,
+    resample,
+    shrink,
+)
 from tests.support.served import piped
 from tests.support.videos import FULL, ffmpeg_24, remux, write_video
 
@@ -56,13 +67,26 @@ def videos(tmp_path_factory) -> dict[str, Path]:
     return {name: write_video(folder / f"{name}.mkv", times) for name, times in TIMES.items()}
 
 
+def difference_from_ffmpeg(frames: Iterable[SourceFrame], video: Video) -> str:
+    """Describe the first difference between frames at 24 FPS and FFmpeg's fps filter; empty for equal frames.
+
+    Only the number is compared for a video without a clock.
+    """
+    n = 0
+    for n, (frame, image) in enumerate(zip_longest(resample(frames), ffmpeg_24(video.path)), 1):
+        if frame is None or image is None:
+            return f"{'more' if image is None else 'fewer'} than {n - 1} frames"
+        if video.clock == "container" and not np.array_equal(frame.image, shrink(image, frame.image.shape[1::-1])):
+            return f"frame {n - 1}"
+    return "" if n == video.n_frames else f"{n} frames instead of {video.n_frames}"
+
+
 def check_frames(reader: PyAVReader, path: Path) -> None:
-    """Compare frames with the times of their packets, and at 24 FPS with FFmpeg's fps filter."""
+    """Compare frames with the times of their packets, and with FFmpeg."""
     video, frames = probe(path), list(reader.frames(FULL))
     assert [frame.time for frame in frames] == [video.time(number) for number in range(len(video.ticks))]
     assert frames[-1].time + frames[-1].duration == video.end
-    ours, expected = [frame.image for frame in resample(frames)], list(ffmpeg_24(path))
-    assert len(expected) == len(ours) == video.n_frames and all(map(np.array_equal, ours, expected))
+    assert difference_from_ffmpeg(frames, video) == ""
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
@@ -260,3 +284,60 @@ def test_frames_by_number_equal_those_that_are_played(tmp_path, kind, cache_byte
             assert frames.image(0, FULL).shape == (36, 64, 3)
     if kind == "59.94":
         assert index.times[:3].tolist() == [0, 0.016683, 0.033367] and index.duration == 1.001
+
+
+def odd_videos(shared) -> dict[str, Path]:
+    folder = shared / "data" / "odd_videos"
+    videos = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
+    del videos["SOURCES.md"]
+    assert len(videos) == 192
+    return videos
+
+
+def outcome(path: Path, allow_damaged: bool = False) -> dict:
+    """Return facts about a file's frames, or its error; for a damaged file also with --allow-damaged."""
+    try:
+        video, reader, _ = open_chunks(path, 64, allow_damaged)
+        n_frames = sum(1 for _ in resample(reader.frames(64)))
+        if n_frames < CHUNK:
+            raise VideoError("too short", "none")
+    except VideoError as error:
+        assert error.hint and "\n" not in str(error)
+        if "--allow-damaged" in error.hint and not allow_damaged:
+            return {"outcome": "error", "with_allow_damaged": outcome(path, allow_damaged=True)}
+        return {"outcome": "error"}
+    assert n_frames == n_frames_until(reader.end)
+    return {
+        "outcome": "features",
+        "chunks": n_frames // CHUNK,
+        "frames_24fps": n_frames,
+        "source_frames": reader.decoded,
+        "codec": video.codec,
+        "coded_size": [video.width, video.height],
+        "working_size": list(video.size(320)),
+        "bits": video.bits,
+        "rotation": video.rotation,
+        "clock": reader.clock,
+        "decode_errors": reader.decode_errors,
+    }
+
+
+@pytest.mark.long
+def test_odd_videos_give_their_frames_or_an_error(shared):
+    """Files that are not in the table are errors. Only the slow test decodes six minutes of 1080p."""
+    recorded, videos = json.loads(Path(__file__).with_name("odd_videos.json").read_text()), odd_videos(shared)
+    assert recorded.keys() <= videos.keys()
+    outcomes = {name: outcome(path) for name, path in videos.items() if path.name != "long_1080p_lowbitrate.mp4"}
+    assert outcomes == {name: recorded.get(name, {"outcome": "error"}) for name in outcomes}
+
+
+@pytest.mark.slow
+def test_odd_videos_equal_ffmpegs_fps_filter(shared):
+    differences = {}
+    for name, path in odd_videos(shared).items():
+        try:
+            video = probe(path)
+            differences[name] = difference_from_ffmpeg(FrameReader(video).frames(FULL), video)
+        except VideoError as error:
+            assert error.hint
+    assert len(differences) == 123 and {name: text for name, text in differences.items() if text} == {}
