@@ -13,6 +13,7 @@ from lstr.extractors.networks.weights_file import sha256_of
 from lstr.kinds import configure, make_model
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.evaluation.comparison import unseen
+from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import write_average, write_model
 from tests.support.feature_set import TINY
@@ -40,14 +41,9 @@ def models(trained, tmp_path_factory):
     return [write(folder, name, trained, seed).path for seed, name in enumerate(("old", "new"))]
 
 
-@pytest.fixture
-def labels(small_set) -> dict:
-    return json.loads(small_set.labels.read_text())
-
-
 @pytest.mark.long
-def test_models_are_compared_on_videos_of_no_training(lstr, small_set, models, labels):
-    (testing,) = (i for i, video in labels["database"].items() if video["subset"] == "testing")
+def test_models_are_compared_on_videos_of_no_training(lstr, small_set, models):
+    testing = read_split(small_set.features, small_set.labels, "testing").videos[0].id
     code, out, err = lstr("evaluate", *models, small_set.videos, small_set.labels, "--json")
     assert code == 0, err
     document = json.loads(out)
@@ -61,8 +57,9 @@ def test_models_are_compared_on_videos_of_no_training(lstr, small_set, models, l
 
 
 @pytest.mark.long
-def test_invalid_comparisons_are_refused(lstr, small_set, models, labels, tmp_path):
+def test_invalid_comparisons_are_refused(lstr, small_set, models, tmp_path):
     videos, own_labels = small_set.videos, small_set.labels
+    labels = json.loads(own_labels.read_text())
 
     def check(expected: int, *words) -> None:
         code, _, err = lstr("evaluate", *words)

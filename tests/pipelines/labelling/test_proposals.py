@@ -7,7 +7,6 @@ import time
 import numpy as np
 import pytest
 
-from lstr.errors import CheckpointError
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
@@ -261,8 +260,6 @@ def test_a_killed_process_is_reported_and_closing_ends_a_search_at_once(proposer
 
 @pytest.mark.long
 def test_an_invalid_model_is_reported(proposer, tmp_path, small_set):
-    with pytest.raises(CheckpointError):
-        check_model(tmp_path / "nowhere.lstr")
     shutil.copy(small_set.labels, tmp_path / "bad.pt")
     check_model(tmp_path / "bad.pt")
     proposer.begin(tmp_path / "bad.pt")

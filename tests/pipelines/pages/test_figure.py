@@ -14,16 +14,9 @@ from lstr.pipelines.pages.palette import CLASSES, NEUTRALS, NO_ACTION, TRUTH, co
 from tests.support import annotated
 from tests.support.pages import Page, make_scores, make_timeline
 
-TIMELINE = {
-    "source": annotated.AWKWARD.media,
-    "duration": annotated.AWKWARD.duration,
-    "classes": ["Background", *annotated.CLASSES],
-    "chunks": 14801,
-    "seconds_per_chunk": 0.25,
-    "segments": [segment.to_dict() for segment in annotated.AWKWARD.segments],
-    "recipe": None,
-    "warnings": ["random $weights$"],
-}
+SEGMENTS = [segment.to_dict() for segment in annotated.AWKWARD.segments]
+ABOUT = {"source": annotated.AWKWARD.media, "recipe": None, "warnings": ["random $weights$"]}
+TIMELINE = make_timeline(14801, ["Background", *annotated.CLASSES], segments=SEGMENTS, **ABOUT)
 ACTIONS = ["wave", "kick", "hug", "wave & hug"]
 
 
