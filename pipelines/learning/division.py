@@ -6,12 +6,16 @@ from dataclasses import dataclass, field, replace
 from lstr.errors import LabelsError, few
 from lstr.labels.label_set import Labels
 from lstr.labels.video_ids import check_match
-from lstr.pipelines.training.training_videos import actions_of, recordings_of, round_robin
+from lstr.pipelines.training.training_videos import (
+    actions_of,
+    choose_recordings,
+    choose_validation,
+    recordings_of,
+    round_robin,
+)
 
 TRAINING, VALIDATION, TESTING = "training", "validation", "testing"
 HELD_OUT_SHARE = 4  # one in this number of recordings is held out for testing
-MIN_RECORDINGS_TO_VALIDATE = 15  # with fewer training recordings, all are needed for training
-VALIDATION_SHARE = 5  # one in this number of training recordings chooses epochs and thresholds
 N_FOLDS = 3
 
 
@@ -140,40 +144,13 @@ def hold_out_recordings(
         )
     known = {recordings[video_id] for video_id in seen}
     testing = choose_recordings(actions, max(1, round(len(actions) / HELD_OUT_SHARE)), known)
-    left = {recording: shown for recording, shown in actions.items() if recording not in testing}
-    n_validation = len(left) // VALIDATION_SHARE if len(left) >= MIN_RECORDINGS_TO_VALIDATE else 0
-    validation = choose_recordings(left, n_validation, known) if n_validation else set()
-    subset_of = {**dict.fromkeys(testing, TESTING), **dict.fromkeys(validation, VALIDATION)}
-    sentence = f"measured on {len(testing)} of {len(actions)} recordings held out here ({few(sorted(testing))})"
-    return {i: subset_of.get(recordings[i], TRAINING) for i in ids}, sentence
-
-
-def choose_recordings(actions: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:
-    """Choose recordings to hold out: evenly spaced, with many actions; each action must remain in another recording.
-
-    `actions` are the actions of each recording; `known` are recordings that must not be chosen. Raises LabelsError if
-    every other recording is the only one with some action.
-    """
-    names, step = list(actions), len(actions) / wanted
-    evenly = [names[int(step * (at + 0.5))] for at in range(wanted)]
-    order = [*evenly, *(name for name in names if name not in evenly)]
-    chosen: set[str] = set()
-    covered: set[str] = set()
-
-    def is_dispensable(name: str) -> bool:
-        others = [shown for other, shown in actions.items() if other != name and other not in chosen]
-        return bool(others) and actions[name] <= set().union(*others)
-
-    while len(chosen) < wanted:
-        fitting = [name for name in order if name not in (*chosen, *known) and is_dispensable(name)]
-        if not fitting:
-            break
-        best = max(fitting, key=lambda name: len(actions[name] - covered))  # the first of equals, for even spacing
-        chosen.add(best)
-        covered |= actions[best]
-    if not chosen:
+    if not testing:
         raise LabelsError(
             "Each new recording is the only one with some action, so none can be held out to measure the model.",
             "label each action in two recordings at least, or name subsets in the labels.",
         )
-    return chosen
+    left = {recording: shown for recording, shown in actions.items() if recording not in testing}
+    validation = choose_validation(left, known)
+    subset_of = {**dict.fromkeys(testing, TESTING), **dict.fromkeys(validation, VALIDATION)}
+    sentence = f"measured on {len(testing)} of {len(actions)} recordings held out here ({few(sorted(testing))})"
+    return {i: subset_of.get(recordings[i], TRAINING) for i in ids}, sentence

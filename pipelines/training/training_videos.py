@@ -1,6 +1,5 @@
 """The videos that feature networks learn from: what each is for, and its chunks and flow in the cache."""
 
-from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -25,10 +24,8 @@ from lstr.pipelines.features.output_folder import map_in_threads
 from lstr.pipelines.progress import Failed, Notice, Progress
 from lstr.pipelines.training.recogniser import Initial
 
-# One training video of this number chooses the epoch if none is labelled for validation.
-VALIDATION_EVERY = 5
-# With fewer training videos none is held out, as each is needed to learn from.
-MIN_VIDEOS_TO_VALIDATE = 15
+VALIDATION_SHARE = 5  # one in this number of training recordings chooses epochs and thresholds
+MIN_RECORDINGS = 15  # with fewer training recordings, all are needed for training
 
 
 @dataclass(frozen=True)
@@ -70,21 +67,36 @@ def round_robin(ids: Collection[str], n_folds: int, contents: Mapping[str, str])
     return {video_id: number[recording] for video_id, recording in recordings.items()}
 
 
-def hold_out(ids: Collection[str], shows: Mapping[str, set[str]], copied: Collection[str] = ()) -> tuple[str, ...]:
-    """Return one in VALIDATION_EVERY ids, evenly over the sorted ones, or none of fewer than MIN_VIDEOS_TO_VALIDATE.
+def choose_recordings(actions: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:
+    """Choose recordings to hold out: evenly spaced, with many actions; each action must remain in another recording.
 
-    A video that shows no class, or a class that no other one shows, is not held out; another is, instead. Nor is one of
-    the `copied` ones, whose content other ids have too. `shows` has the classes in each video.
+    `actions` are the actions of each recording; `known` are recordings that must not be chosen. None may be left.
     """
-    ids = sorted(ids)
-    evenly = ids[VALIDATION_EVERY // 2 :: VALIDATION_EVERY]
-    held: list[str] = []
-    order = [i for i in (*evenly, *(other for other in ids if other not in evenly)) if i not in copied]
-    for video_id in order if len(ids) >= MIN_VIDEOS_TO_VALIDATE else ():
-        others = set().union(*(shows[other] for other in ids if other not in held and other != video_id))
-        if len(held) < len(evenly) and shows[video_id] and shows[video_id] <= others:
-            held.append(video_id)
-    return tuple(sorted(held))
+    names, step = list(actions), len(actions) / wanted
+    evenly = [names[int(step * (at + 0.5))] for at in range(wanted)]
+    order = [*evenly, *(name for name in names if name not in evenly)]
+    chosen: set[str] = set()
+    covered: set[str] = set()
+
+    def is_dispensable(name: str) -> bool:
+        others = [shown for other, shown in actions.items() if other != name and other not in chosen]
+        return bool(others) and actions[name] <= set().union(*others)
+
+    while len(chosen) < wanted:
+        fitting = [name for name in order if name not in (*chosen, *known) and is_dispensable(name)]
+        if not fitting:
+            break
+        best = max(fitting, key=lambda name: len(actions[name] - covered))  # the first of equals, for even spacing
+        chosen.add(best)
+        covered |= actions[best]
+    return chosen
+
+
+def choose_validation(actions: Mapping[str, set[str]], known: Collection[str] = ()) -> set[str]:
+    """Choose one in VALIDATION_SHARE recordings, or none of few; arguments as for `choose_recordings`."""
+    if len(actions) < MIN_RECORDINGS:
+        return set()
+    return choose_recordings(actions, len(actions) // VALIDATION_SHARE, known)
 
 
 def parts_of(
@@ -121,9 +133,9 @@ def make_pairs(
 ) -> tuple[list[Pair], dict[str, int]]:
     """Return the pair of all videos and one without each fold, and the fold of each video.
 
-    A video of a fold neither trains its pair nor chooses its epoch. Without validation videos some training videos are
-    held out, if `spare`. `contents` has the SHA-256 of each file, because copies must share a fold. Raises ConfigError
-    or LabelsError for too few videos or labels.
+    A video of a fold neither trains its pair nor chooses its epoch. Without validation videos some recordings of the
+    training videos are held out, if `spare`. `contents` has the SHA-256 of each file, because copies must share a fold.
+    Raises ConfigError or LabelsError for too few videos or labels.
     """
     most = len({*recordings_of(training, contents).values()})
     if n_folds and not 2 <= n_folds <= most:
@@ -132,14 +144,16 @@ def make_pairs(
     folds = round_robin(training, n_folds, contents) if n_folds else {}
     folds |= round_robin(validation, n_folds, contents) if n_folds else {}
     shows = {video_id: actions_of(labels, video_id) for video_id in {*training, *validation}}
-    files = Counter(contents[video_id] for video_id in training if video_id in contents)
-    copied = {video_id for video_id in training if files[contents.get(video_id, "")] > 1}
     pairs = []
     for fold in (None, *range(1, n_folds + 1)):
         left = [video_id for video_id in training if fold is None or folds[video_id] != fold]
         chosen = tuple(sorted(i for i in validation if fold is None or folds[i] != fold))
         if not any(shows[video_id] for video_id in chosen):
-            chosen = hold_out(left, shows, copied) if spare else ()
+            recordings, actions = recordings_of(left, contents), dict[str, set[str]]()
+            for video_id, recording in recordings.items():
+                actions.setdefault(recording, set()).update(shows[video_id])
+            held = choose_validation(actions) if spare else set()
+            chosen = tuple(video_id for video_id in recordings if recordings[video_id] in held)
         pair = Pair(fold, tuple(sorted(set(left) - set(chosen))), chosen)
         if not any(shows[video_id] for video_id in pair.training):
             raise LabelsError(

@@ -21,12 +21,11 @@ from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Notice, Progress
 from lstr.pipelines.training.training_videos import (
-    MIN_VIDEOS_TO_VALIDATE,
     Filling,
     check_labels,
+    choose_validation,
     chunks_of,
     fill,
-    hold_out,
     look_at,
     make_pairs,
     parts_of,
@@ -74,15 +73,16 @@ def test_folds_are_assigned_in_turn_to_sorted_recordings():
         make_pairs(labels_of(dict.fromkeys(clips, "ab")), clips, [], 6, {})
 
 
-def test_a_fifth_of_many_videos_is_for_validation():
-    """But none that is the only one of a class, and none of few videos or with `spare=False`."""
-    classes_of = {f"v{i:02}": {"a"} for i in range(16)}
-    assert hold_out(classes_of, classes_of) == ("v02", "v07", "v12")
-    ids = sorted(classes_of)[:MIN_VIDEOS_TO_VALIDATE]
-    assert hold_out(ids[:-1], classes_of) == ()
-    classes_of = {f"v{i:02}": {"a"} for i in range(15)} | {"v02": {"b"}, "v07": set()}
-    assert hold_out(classes_of, classes_of) == ("v00", "v01", "v12")
-    assert hold_out(classes_of, {i: {i} for i in classes_of}) == ()
+def test_a_fifth_of_many_recordings_is_for_validation():
+    """But none that is the only one of a class, and none of few recordings or with `spare=False`."""
+    ids = [f"v{i:02}" for i in range(15)]
+    shows = {i: {"a"} for i in ids}
+    assert choose_validation(shows) == {"v02", "v07", "v12"}
+    assert not choose_validation(dict.fromkeys(ids[1:], {"a"})) and not choose_validation({i: {i} for i in ids})
+    assert choose_validation(shows | {"v02": {"b"}}) == {"v00", "v07", "v12"}
+    clips = [f"{i}_clip{k}" for i in ids for k in range(2)]
+    (pair,), _ = make_pairs(labels_of(dict.fromkeys(clips, "ab")), clips, [], 0, {})
+    assert {i.split("_")[0] for i in pair.validation} == {"v02", "v07", "v12"} and len(pair.validation) == 6
     labels = labels_of(dict.fromkeys(ids, "ab"))
     assert make_pairs(labels, ids, [], 0, {})[0][0].validation
     pairs, _ = make_pairs(labels, ids, [], 3, {}, spare=False)
