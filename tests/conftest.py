@@ -53,6 +53,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         raise pytest.UsageError("torch finds no GPU; see `lstr doctor`.")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of a GPU on a machine without one."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference data, which is not part of the repository."""

@@ -96,7 +96,6 @@ def random_chunks(n: int, height: int, width: int) -> list:
 
 
 def features(twostream: TwoStream, videos: tuple[list, ...]) -> dict[str, np.ndarray]:
-    """Return the features (T, D) of all videos by stream."""
     rows = [row for video in videos for row in twostream.rows(iter(video), threads=1)]
     assert [row.index for row in rows] == [chunk.index for video in videos for chunk, _ in video]
     return {stream: np.stack([row.features[stream] for row in rows]) for stream in ("rgb", "flow")}
@@ -132,8 +131,6 @@ def busy_gpu() -> Iterator[None]:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_features_of_captured_networks(device, crops, monkeypatch):
     """For a full batch, the last chunks of a video, and chunks of two sizes together."""
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no GPU")
     exact = random_twostream(crops=crops)
     monkeypatch.setitem(IMAGES, "cpu", IMAGES["cuda"])
     captured = random_twostream(device, crops)

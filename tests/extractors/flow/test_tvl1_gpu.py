@@ -77,7 +77,6 @@ pytestmark = pytest.mark.long
 
 @needs_kernel
 def test_chunks_give_the_same_bytes_as_on_the_cpu(host, shared, monkeypatch):
-    """With the CUDA kernel compiled for the host."""
     video = shared / "data/ut_interaction/videos/seq01.mp4"
     chunks = real_frames(video, 30, 12, (48, 32)).reshape(2, 6, 32, 48, 3)
     monkeypatch.setattr(tvl1_gpu, "open_solver", lambda device: Solver("cluster", host_solver(host, 4)))
@@ -142,8 +141,6 @@ def test_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kernel", OPENERS)
 def test_a_gpu_gives_the_flow_of_the_cpu(kernel, monkeypatch):
     """For 64 pairs, from one that stops at once to one that never does."""
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
     hard = hard_frames(90, 121)
     pairs = [moved(90, 121, degrees=0.1 * k, dx=0.05 * k, seed=k) for k in range(61)]
     pairs += [(hard[a], hard[b]) for a, b in (("black", "black"), ("black", "noise"), ("noise", "white"))]
@@ -212,9 +209,6 @@ def test_the_cuda_kernel_compiles_without_spills(architecture):
 @pytest.mark.gpu
 @pytest.mark.parametrize("w, h", [(320, 180), (320, 240), (340, 256), (121, 90), (47, 33)])
 def test_a_gpu_equals_the_cpu_to_the_bit(w, h):
-    """For motion in both directions, and for cuts."""
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
     kernel = ClusterKernel(torch.device("cuda", torch.cuda.current_device()))
     if not kernel.fits(h, w):
         pytest.skip(f"{w}x{h} does not fit this GPU's clusters")

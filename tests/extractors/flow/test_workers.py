@@ -84,8 +84,6 @@ def test_choice_of_the_backend(monkeypatch):
 @pytest.mark.gpu
 def test_chunks_on_a_gpu():
     """Many chunks of two sizes are submitted at once."""
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
     chunks = [rgb_chunk(n) if n % 2 else rgb_chunk(n)[:, :, :80].copy() for n in range(20)]
     fields = []
     for backend in ("auto", "cuda"):

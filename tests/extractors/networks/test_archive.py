@@ -107,8 +107,6 @@ def test_harmful_members(path, harm):
 
 
 def test_a_zip_bomb(path):
-    """A hundred megabytes of zeros in a hundred kilobytes."""
-
     def compress(info):
         info.compress_type = zipfile.ZIP_DEFLATED if info.filename == RGB else zipfile.ZIP_STORED
 

@@ -81,7 +81,6 @@ def preset_of(stream: str, network: str, **options) -> Preset:
 
 @pytest.mark.parametrize("stream", ["rgb", "flow"])
 def test_the_included_weights(stream):
-    """They are identified by their hash, and a recipe finds them again."""
     (entry,) = choose(["imagenet"])
     assert sha256_of(entry.place) == entry.sha256_prefix and published_by_hash(entry.sha256_prefix) == entry
     path = find_weights("imagenet", stream)

@@ -95,7 +95,6 @@ def test_bninception_equals_the_reference(bninception):
 
 
 def hash_after_loading(path, content, network: torch.nn.Module, name: str = "bninception") -> str:
-    """Load a file of this content into a network, and return the network's hash."""
     path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
     load_weights(network, path, NETWORKS[name])
     return fingerprint(network)
@@ -211,7 +210,6 @@ def build_by_mmaction(model: dict) -> torch.nn.Module:
 
 @torch.inference_mode()
 def features_by_mmaction(recogniser: torch.nn.Module, images: np.ndarray) -> np.ndarray:
-    """Return the mean features (D,) of RGB images (N, H, W, 3)."""
     x = [torch.from_numpy(images.transpose(0, 3, 1, 2))]
     processed = recogniser.data_preprocessor({"inputs": x, "data_samples": None})["inputs"]
     return recogniser.extract_feat(processed, stage="backbone")[0].mean((0, 2, 3)).numpy()

@@ -39,7 +39,6 @@ def playlist(*segments, before: str = "") -> str:
 
 
 def count_frames_unprotected(source) -> int:
-    """Count the frames that PyAV reads without protection."""
     with av.open(str(source), options={"protocol_whitelist": "file,http,tcp", "safe": "0"}) as container:
         return sum(1 for _ in container.decode(video=0))
 

@@ -91,8 +91,6 @@ def check_frames(reader: PyAVReader, path: Path) -> None:
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 class TestReader:
-    """One contract for all readers."""
-
     @pytest.mark.parametrize("name", TIMES)
     def test_frames_equal_ffmpegs_fps_filter(self, read, name, videos):
         reader = read(videos[name])
@@ -120,7 +118,6 @@ CUTS = {"within a group.ts": 9, "within a group.mp4": 7, "before an open group.m
 
 @pytest.fixture(scope="module")
 def cut_videos(tmp_path_factory) -> dict[str, Path]:
-    """Stream copies of a part of a video, by name."""
     folder, times = tmp_path_factory.mktemp("cut"), range(0, 1800, 24)
     closed_groups = write_video(folder / "closed.ts", times, options={"g": "25", "bf": "2"})
     open_groups = write_video(folder / "open.ts", times, codec="libx265", options=OPEN_GROUPS, noise=True)

@@ -52,8 +52,6 @@ def check_equal(weights, expected, job):
 @pytest.mark.parametrize("stream", ["flow", pytest.param("rgb", marks=pytest.mark.slow)])
 def test_a_planted_pattern_is_recognised_in_another_video(stream, device, tmp_path):
     """Sixteen steps from random weights suffice; chance has an mAP of 0.25."""
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no GPU")
     job = planted_training((stream,), epochs=4, draws=32, batch_size=8, dropout=0)
     weights = train(job, tmp_path / "weights", device=device)
     lines, best = read_log(weights.path), weights.about["metrics"][stream]["all"]["mAP"]

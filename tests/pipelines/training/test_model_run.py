@@ -90,8 +90,6 @@ def test_a_step_never_reads_values_of_tensors(changes):
 @pytest.mark.gpu
 def test_a_gpu_trains_alike_on_features_in_its_memory():
     """Steps with features on the GPU and with features that are read are equal up to rounding."""
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
     data, losses = videos(), []
     drawn = samples.draw_windows(data, MODEL, TrainConfig(), 0)
     for features in (None, samples.InMemoryFeatures(data, torch.device("cuda"))):

@@ -277,7 +277,6 @@ assert not twostream.warnings and twostream.runtimes == {"flow": options.runtime
 
 @pytest.mark.long
 def test_stored_networks_need_no_torch(runtime, tmp_path):
-    """From the weights of a model file to feature rows."""
     backbone, side = build_backbone("shufflenetv2", 10), 64
     randomise(backbone, 0)
     weights = {"flow.safetensors": (backbone.state_dict(), None)}
@@ -302,7 +301,6 @@ CHANNELS = {"resnet50": 3, "bninception": 10, MOBILE: 10, "timm:test_vit": 3, "t
 
 @pytest.fixture(scope="module", params=CHANNELS)
 def network(request):
-    """A random backbone, and images for it."""
     channels = CHANNELS[request.param]
     backbone = find_network(request.param).build(channels)
     randomise(backbone, 3)
@@ -349,8 +347,6 @@ def test_an_unfusable_batch_norm_stays(compute):
 @pytest.mark.gpu
 @torch.inference_mode()
 def test_a_gpu_computes_the_features_of_the_cpu(network):
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
     backbone, x = network
     expected = backbone(x).mean((2, 3))
     on_gpu = copy.deepcopy(backbone).cuda()
