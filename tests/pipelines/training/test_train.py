@@ -294,16 +294,12 @@ DESIGNS = [
 """Of each kind and, as changed settings, those that training and streams treat differently"""
 
 
-def train_design(split, folder, design):
-    list(training.train_tiny(split, folder, {f"model.{name}": value for name, value in design.items()}))
-    return load(folder / "checkpoint.pt")
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: " ".join(f"{k}={v}" for k, v in design.items()))
 def test_a_design_is_trained_scored_and_run_on_a_stream(small_set, tmp_path, design):
     split = read_split(small_set.features, small_set.labels, "training")
-    loaded = train_design(split, tmp_path, design)
+    train_tiny(split, {f"model.{name}": value for name, value in design.items()}, tmp_path)
+    loaded = load(tmp_path / "checkpoint.pt")
     assert all(str(getattr(loaded.config, name)).lower() == value for name, value in design.items())
     batch, stream = (result_of(score_split(loaded, split, Scoring(mode=mode))).document for mode in ("batch", "stream"))
     assert batch["lstr"]["mAP"] == pytest.approx(stream["lstr"]["mAP"], abs=1e-3)
@@ -316,7 +312,7 @@ def test_a_design_is_trained_scored_and_run_on_a_stream(small_set, tmp_path, des
 
 def test_anticipation_is_scored_on_future_chunks(split, tmp_path, monkeypatch):
     """Scores that copy the future labels have an mAP of 1 for the future, and a low one for the present."""
-    loaded = train_design(split, tmp_path, {"anticipation": "2"})
+    train_tiny(split, {"model.anticipation": "2"}, tmp_path)
     targets = iter([video.targets.astype(np.float32) for video in split.videos])
 
     def predict_ahead(model, features, constants):
@@ -325,6 +321,6 @@ def test_anticipation_is_scored_on_future_chunks(split, tmp_path, monkeypatch):
         return torch.from_numpy(np.stack([np.full_like(current, 0.5), *future], axis=1))
 
     monkeypatch.setattr("lstr.pipelines.evaluation.scoring.predict_ahead", predict_ahead)
-    document = result_of(score_split(loaded, split)).document
+    document = result_of(score_split(load(tmp_path / "checkpoint.pt"), split)).document
     assert [(row["chunks"], row["mAP"]) for row in document["anticipation"]] == [(1, 1.0), (2, 1.0)]
     assert document["lstr"]["mAP"] < 0.5

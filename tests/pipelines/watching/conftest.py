@@ -1,7 +1,6 @@
 """Fixtures of the tests of `lstr watch`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,10 +41,9 @@ def idle(monkeypatch):
 
 
 @pytest.fixture
-def history(tmp_path) -> Iterator[History]:
-    history = History(tmp_path / "history.sqlite")
-    yield history
-    history.close()
+def history(tmp_path):
+    with closing(History(tmp_path / "history.sqlite")) as history:
+        yield history
 
 
 @pytest.fixture

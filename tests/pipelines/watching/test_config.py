@@ -40,9 +40,8 @@ house = { kind = "mqtt", host = "broker", port = 8883, tls = true }
 @pytest.fixture
 def write(tmp_path):
     """Write a configuration next to the files that it names, and return its path."""
-    for name in ("fall.lstr", "door.lstr"):
-        (tmp_path / name).touch()
-    (tmp_path / "secret.txt").write_text("hush\n")
+    for name, content in (("fall.lstr", ""), ("door.lstr", ""), ("secret.txt", "hush\n")):
+        (tmp_path / name).write_text(content)
 
     def write_text(text: str):
         (tmp_path / "watch.toml").write_text(text)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +59,7 @@ class Broker:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory) -> Iterator[Broker]:
+def broker(tmp_path_factory):
     broker = Broker(tmp_path_factory.mktemp("broker"))
     yield broker
     broker.stop()
@@ -109,7 +108,7 @@ def connect(broker, prefix, history):
 
 
 @pytest.fixture
-def listener(broker) -> Iterator[Listener]:
+def listener(broker):
     with Listener(broker.port) as opened:
         yield opened
 

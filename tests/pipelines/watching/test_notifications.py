@@ -191,12 +191,11 @@ def test_all_threads_end_even_if_a_channel_hangs(history, announce, monkeypatch)
     assert count_pending(history) == dict.fromkeys(channels, 1)
 
 
-def write_distribution(folder: Path, name: str, **files: str) -> None:
+def write_distribution(folder: Path, name: str, file: str, text: str) -> None:
     info = folder / f"{name.replace('-', '_')}-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-    for file, text in files.items():
-        (info / file.replace("__", ".")).write_text(text)
+    (info / file).write_text(text)
 
 
 def test_apprise_waits_for_the_image(history, announce, tmp_path):
@@ -236,7 +235,7 @@ def test_a_missing_extra_is_an_error_with_the_command(monkeypatch, notifier, add
 def test_the_install_command_fits_the_installation(tmp_path, monkeypatch, origin, place):
     monkeypatch.setattr(errors, "__file__", str(tmp_path / "lstr" / "errors.py"))
     monkeypatch.syspath_prepend(tmp_path)
-    write_distribution(tmp_path, "lstr-video", direct_url__json=json.dumps(origin))
+    write_distribution(tmp_path, "lstr-video", "direct_url.json", json.dumps(origin))
     assert shlex.split(install_hint("watch")) == ["pip", "install", f"lstr-video[watch]{place}"]
     assert Requirement(f"lstr-video[watch]{place}").extras == {"watch"}
     (tmp_path / "setup.cfg").touch()
@@ -255,12 +254,9 @@ def test_a_program_receives_the_event_without_a_shell(history, announce, tmp_pat
 
 def test_a_slow_program_is_killed_with_its_children(announce, tmp_path, monkeypatch):
     monkeypatch.setattr(channels, "PROGRAM_TIMEOUT_S", 1)
-    code = (
-        "import os, subprocess, sys, time; sys.stdin.read(); child = subprocess.Popen(['sleep', '1000'])\n"
-        "open(sys.argv[1], 'w').write(f'{os.getpid()} {child.pid} '); time.sleep(1000)"
-    )
     started = tmp_path / "started"
-    with announce(c=python(code, str(started))) as running:
+    command = ("sh", "-c", 'sleep 1000 & echo $$ $! > "$0"; wait', str(started))
+    with announce(c=(CommandNotifier, CommandNotifier.Config(command))) as running:
         wait_until(lambda: running.deliveries["c"].failed and started.exists())
 
     def has_ended(pid: str) -> bool:
@@ -322,7 +318,7 @@ def test_a_channel_of_another_package(history, tmp_path, monkeypatch):
     page = ROOT / "CONTRIBUTING.md"
     name, value = block_with(page, "toml", "lstr.sinks").removeprefix('entry-points."lstr.sinks".').split(" = ")
     (tmp_path / f"{json.loads(value).partition(':')[0]}.py").write_text(block_with(page, "python", "Notifier"))
-    write_distribution(tmp_path, "notes", entry_points__txt=f"[lstr.sinks]\n{name} = {json.loads(value)}\n")
+    write_distribution(tmp_path, "notes", "entry_points.txt", f"[lstr.sinks]\n{name} = {json.loads(value)}\n")
     monkeypatch.syspath_prepend(tmp_path)
     channel = f'[channels.notes]\nkind = "{name}"\npath = "{tmp_path / "notes.txt"}"\n'
     (tmp_path / "watch.toml").write_text(f'[sources.hall]\naddress = "http://127.0.0.1:9/hall"\n{channel}')
