@@ -31,8 +31,8 @@ def rows_of(video: str, clock: Clock, seconds: int = SECONDS) -> np.ndarray:
     return rows
 
 
-def write_labels(path: Path) -> Path:
-    """Write the labels: three videos for training, one for validation, one for testing."""
+def write_set(folder: Path, clock: Clock, seconds: int = SECONDS) -> tuple[Path, Path]:
+    """Write a store and its labels: three videos for training, one for validation, one for testing."""
     subsets = ("training", "training", "training", "validation", "testing")
     database = {
         video: {
@@ -42,15 +42,10 @@ def write_labels(path: Path) -> Path:
         }
         for (video, segments), subset in zip(SEGMENTS.items(), subsets, strict=True)
     }
-    path.write_text(json.dumps({"classes": ["Background", "wave"], "database": database}))
-    return path
-
-
-def write_set(folder: Path, rate: str) -> tuple[Path, Path, Clock]:
-    """Write a store at a rate and its labels; return them and the clock."""
-    clock = Clock(Fraction(rate))
-    arrays = {video: rows_of(video, clock) for video in SEGMENTS}
-    return write_store(folder / "store", "npz packed", arrays), write_labels(folder / "labels.json"), clock
+    labels = folder / "labels.json"
+    labels.write_text(json.dumps({"classes": ["Background", "wave"], "database": database}))
+    arrays = {video: rows_of(video, clock, seconds) for video in SEGMENTS}
+    return write_store(folder / "store", "npz packed", arrays), labels
 
 
 TINY = {**TINY_SETTINGS, "model.dropout": "0", "train.lr": "0.01", "train.warmup": "0.1"}
@@ -73,7 +68,8 @@ def detect_timeline(model, store, video):
 @pytest.mark.parametrize("rate", ["5", pytest.param("30000/1001", marks=pytest.mark.slow)])
 def test_actions_are_detected_at_each_rate(tmp_path, rate):
     """Within a chunk of their labels, by evaluation and detection alike."""
-    store, labels, clock = write_set(tmp_path, rate)
+    clock = Clock(Fraction(rate))
+    store, labels = write_set(tmp_path, clock)
     path = train(tmp_path, store, labels, 120, {"features.rate": rate})
     document = lstr.evaluate(path, store, labels, subset="testing", device="cpu").document
     assert document["lstr"]["mAP"] > 0.95 and document["delay"]["median"] <= 2 * clock.seconds
@@ -94,9 +90,8 @@ def videomae(tmp_path_factory):
     """A model with its store, labels and clock: 7.5 features per second, each at the end of a window of 16 frames."""
     folder = tmp_path_factory.mktemp("videomae")
     clock = Clock(Fraction(15, 2), Fraction(2, 5))
-    store = write_store(folder / "store", "npy", {video: rows_of(video, clock, seconds=11) for video in SEGMENTS})
+    store, labels = write_set(folder, clock, seconds=11)
     settings = {"features.rate": "7.5", "features.offset": "0.4", "features.name": "VideoMAE"}
-    labels = write_labels(folder / "labels.json")
     return train(folder, store, labels, 120, settings), store, labels, clock
 
 
@@ -149,7 +144,7 @@ def test_invalid_vectors_are_refused(videomae):
 
 @pytest.mark.long
 def test_a_run_resumes_only_with_the_same_features(tmp_path):
-    store, labels, _ = write_set(tmp_path, "7.5")
+    store, labels = write_set(tmp_path, Clock(Fraction(15, 2)))
     settings = {"features.rate": "7.5"}
     train(tmp_path, store, labels, settings=settings)
     train(tmp_path, store, labels, settings=settings, resume=True)
@@ -161,7 +156,7 @@ def test_a_run_resumes_only_with_the_same_features(tmp_path):
 
 
 def test_similar_ids_are_suggested(tmp_path):
-    store, labels, _ = write_set(tmp_path, "5")
+    store, labels = write_set(tmp_path, Clock(Fraction(5)))
     labels.write_text(re.sub(r'"(v\d)"', r'"test/\1.mp4x"', labels.read_text()))
     with pytest.raises(LabelsError, match="test/v0.mp4x.*'v0'"):
         train(tmp_path, store, labels, settings={"features.rate": "5"})

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,10 +45,8 @@ class Broker:
     def start(self) -> None:
         def listens() -> bool:
             assert self._process.poll() is None, "the broker ended"
-            with suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return True
-            return False
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(listens)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import clips
 from lstr.pipelines.watching import service as service_module
 from lstr.pipelines.watching import worker as worker_module
-from lstr.pipelines.watching.history import EventFilter, History
+from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.support.model_files import write_exportable
@@ -68,15 +69,13 @@ def test_sources_are_reopened(small_set, start, stream, tmp_path):
             assert image.std() > 10, "a frame of the camera"
             seconds = service.config.clips.before + clips.LATE_S + 0.25
             assert service.clips._rings["hall"].most_seconds == seconds, "clips know the delay of the thresholds"
-    history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
-    events = history.events(EventFilter(source="hall"))
-    history.close()
+    with closing(History(tmp_path / "watch.data" / "history.sqlite", readonly=True)) as history:
+        events = history.events()
     assert events and all(event.end and event.top_score >= event.score for event in events)
     assert {event.model for event in events} == {small_set.checkpoint.name}
     assert all(event.still_active for event in events if event.start == events[0].start), (
         "the source ended, not the action"
     )
-    assert len({event.id for event in events}) == len(events)
 
 
 @pytest.mark.long
