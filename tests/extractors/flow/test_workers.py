@@ -22,7 +22,7 @@ from lstr.extractors.flow.workers import (
     native_flow,
     to_bytes,
 )
-from tests.support.flow_frames import needs_kernel
+from tests.support.flow_frames import needs_kernel, texture
 
 
 def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
@@ -30,15 +30,10 @@ def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch
     return torch.from_numpy(native_flow(i0[0].byte().numpy(), i1[0].byte().numpy())).movedim(-1, 0)[None]
 
 
-def texture(shift: float) -> np.ndarray:
-    """A smooth grey pattern (64, 96) moved right by `shift` pixels."""
-    y, x = np.mgrid[:64, :96].astype(np.float32)
-    return (127 + 60 * np.sin((x - shift) / 5) + 60 * np.cos(y / 4 + (x - shift) / 9)).astype(np.uint8)
-
-
-def rgb_chunk(first: int) -> np.ndarray:
-    """Frames (6, 64, 96, 3) of the pattern, one pixel apart."""
-    return np.stack([cv2.cvtColor(texture(first + k), cv2.COLOR_GRAY2RGB) for k in range(6)])
+def rgb_chunk(seed: int) -> np.ndarray:
+    """Return frames (6, 64, 96, 3) of a texture that moves right by two pixels per frame."""
+    image = texture(64, 106, seed).astype(np.uint8)
+    return np.stack([image[:, 10 - 2 * k : 106 - 2 * k] for k in range(6)])[..., None].repeat(3, -1)
 
 
 def test_bytes_round_as_denseflow():
@@ -49,7 +44,8 @@ def test_bytes_round_as_denseflow():
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != DIFFERENCE])
 def test_flow_of_a_pair(algorithm):
     with FlowWorkers(1, algorithm) as workers:
-        field, still = (workers.pair(texture(0), texture(shift)) for shift in (2, 0))
+        before, after = rgb_chunk(0)[:2, ..., 0].copy()
+        field, still = workers.pair(before, after), workers.pair(before, before)
     assert field.shape == (2, 64, 96) and field.dtype == np.uint8
     middle = field[:, 16:48, 24:72].astype(float)
     assert abs(np.median(middle[0]) - (128 + 2 / 40 * 255)) < 2, "x comes first, positive to the right"

