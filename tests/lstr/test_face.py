@@ -14,11 +14,6 @@ import lstr
 
 ROOT = Path(lstr.__file__).parents[1]
 HEAVY = ("torch", "numpy", "sklearn", "cv2", "av", "mmaction", "lstr.pipelines", "lstr.extractors")
-VERSION = """import contextlib, io
-from lstr_cli.main import main
-sys.argv = ['lstr', '--version']
-with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
-    main()"""
 CHANGE = "from lstr.kinds import change, configure\nchange(configure(long_length=0), {'kind': 'rnn'})"
 
 
@@ -26,7 +21,6 @@ CHANGE = "from lstr.kinds import change, configure\nchange(configure(long_length
     "code, heavy",
     [
         ("import lstr\nlstr.__version__, dir(lstr), lstr.__all__", HEAVY),
-        (VERSION, ("torch",)),
         # a change of the kind imports no third kind, but torch, which takes seconds
         pytest.param(CHANGE, ("lstr.models.foresight",), marks=pytest.mark.long),
     ],

@@ -45,8 +45,6 @@ def test_background_comes_first_in_any_case(tmp_path, classes):
 @pytest.mark.parametrize(
     "start, end, chunks",
     [
-        (0.25, 0.75, [1, 2]),
-        (0.3, 0.75, [1, 2]),
         (0.25, 0.76, [1, 2, 3]),
         (0.1 + 0.2, 0.75000000000001, [1, 2]),
         (0.7499999999999999, 1.0, [3]),
