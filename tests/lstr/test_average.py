@@ -32,6 +32,8 @@ def test_scores_are_the_geometric_mean_of_the_members_scores(members):
     expected = expected / expected.sum(-1, keepdim=True)
     torch.testing.assert_close(torch.from_numpy(mean_of([part.numpy() for part in scores])), expected)
     torch.testing.assert_close(batch.predict(average(models, columns, 5, 3), features), expected, atol=1e-6, rtol=0)
+    (row,) = mean_of([np.array([[1.0, 0.0]], np.float32), np.array([[0.5, 0.5]], np.float32)])
+    assert row.sum() == pytest.approx(1) and 0 < row[1] < 1e-18, "a score of 0 keeps the mean finite"
 
 
 def test_a_contradictory_file_is_refused(members, tmp_path):
@@ -50,11 +52,6 @@ def test_a_contradictory_file_is_refused(members, tmp_path):
         with pytest.raises(error) as caught:
             checkpoint.load(tmp_path / "b.pt")
         assert caught.value.hint
-
-
-def test_a_score_of_zero_keeps_the_mean_finite():
-    (row,) = mean_of([np.array([[1.0, 0.0]], np.float32), np.array([[0.5, 0.5]], np.float32)])
-    assert row.sum() == pytest.approx(1) and 0 < row[1] < 1e-18
 
 
 def test_an_average_is_a_kind_that_cannot_be_trained():

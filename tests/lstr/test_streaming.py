@@ -87,12 +87,10 @@ def test_interleaved_streams_do_not_mix(changes):
         torch.testing.assert_close(torch.cat(rows), scores_of(model, features), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("before, size", [(1, 10), (4, 10), (16, 10), (30, 3e38)])
-def test_reset_forgets_everything(before, size):
-    """Also finite features that are so large that stage 1 overflows."""
+def test_reset_forgets_features_that_overflow():
     model = tiny()
     state = streaming.create(model)
-    run(model, size * video(before, 1).sign(), state)
+    run(model, 3e38 * video(30, 1).sign(), state)
     streaming.reset(state)
     assert torch.equal(run(model, video(30), state), run(model, video(30)))
 

@@ -12,16 +12,7 @@ from lstr.errors import ConfigError, LstrError
 from lstr.kinds import configure
 from lstr.windows import indices as memory
 from lstr.windows.plans import Form, Joined, States, check_known
-from lstr.windows.windows import (
-    Outputs,
-    Part,
-    Supervision,
-    gather,
-    join,
-    loss_of,
-    multi_hot_cross_entropy,
-    totals_of,
-)
+from lstr.windows.windows import Outputs, Part, Supervision, gather, join, loss_of, multi_hot_cross_entropy, totals_of
 from tests.support.tiny_models import TINY, perturb, tiny, video
 
 W, L = 6, 16
