@@ -64,7 +64,6 @@ SEVERAL = medium("sound.wav", "9000") + medium("front.mp4", "2250") + medium("si
         ("front", medium("front.mp4", "2250"), 2.75, False),
         ("front", SEVERAL, 2.75, True),
         ("side", SEVERAL, 0.5, True),
-        ("other", SEVERAL, 2.75, True),
     ],
 )
 def test_times_are_relative_to_the_start_of_the_video(tmp_path, name, media, start, has_note):

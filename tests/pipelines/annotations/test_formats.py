@@ -5,7 +5,6 @@ import json
 import re
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -288,9 +287,6 @@ def test_thumos_has_a_file_per_class_and_subset(tmp_path):
     (tmp_path / "Diving_val.txt").write_text("1 2\n")
     with pytest.raises(LabelsError):
         read_annotations(tmp_path / "Diving_val.txt")
-    with pytest.raises(LabelsError) as caught:
-        format_named("thumos").write(tmp_path, AnnotationSet({"v": replace(TWO_CLASSES, subset="")}), DEFAULTS)
-    assert "--subset" in caught.value.hint
 
 
 def test_thumos_detections_have_the_official_numbers(tmp_path):

@@ -97,7 +97,6 @@ def test_a_failure_is_an_error_with_a_hint(labelled, learn, program, error):
 
 
 def test_the_error_of_the_real_command_is_shown(labelled):
-    """Of `lstr learn`, which finds no file of this name."""
     with Training(labelled, ["no-such-video.mp4"]) as training:
         training.begin()
         state = wait(training)
