@@ -182,7 +182,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path, name):
 
 OTHER_FILES = [[1, 2], {"epoch": 3}, {"model_state_dict": {}}, {"model_state_dict": {"a": 1}}]
 CHANGES = [{"format": "lstr-checkpoint/9"}, {"classes": '["A"]'}, {"classes": "["}, {"metrics": 3}, {"recipe": None}]
-CHANGES += [{"calibration": {"flow": 3}}]
+CHANGES += [{"calibration": {"flow": 3}}, {"classes": '["Background", "A", "\\ud800"]'}]
 
 
 @pytest.mark.parametrize("content", [*OTHER_FILES, *CHANGES], ids=str)

@@ -15,6 +15,7 @@ from lstr.errors import LabelsError, OutputError
 from lstr.extractors.networks.archive import Archive
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.metrics.actions import measure_events
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.chosen_thresholds import SINGLE_RECORDING
 from lstr.pipelines.evaluation.scoring import detect_events, means_of
@@ -25,7 +26,7 @@ from lstr.pipelines.learning.learn import Learnt, learn
 from lstr.pipelines.learning.plan import StepProgress, Workspace
 from lstr.pipelines.learning.preparation import IMAGE_SETTINGS, Learning, choose_features, plan
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.progress import Failed, Finished, Notice, result_of
+from lstr.pipelines.progress import Failed, Notice, result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.training.finetune import FinetuneOptions, finetune
 from lstr.pipelines.training.recogniser import settle
@@ -65,9 +66,8 @@ def test_the_model_file_suffices_for_detection(videos, trained, tmp_path):
     assert model.about["metrics"]["events"]["together"]["labels"] > 0
     assert set(model.about["videos"].values()) == {"training", "testing"}
     assert result.report.is_file() and "10 s" in result.lines()[-1]
-    testing = next(i for i, subset in model.about["videos"].items() if subset == "testing")
     copy = shutil.copy(result.model, tmp_path / "copy.lstr")
-    source = videos / "videos" / f"{testing}.mp4"
+    source = videos / "videos" / f"{min(model.about['videos'])}.mp4"
     detected = result_of(detect_sources([source], DetectOptions(copy, device="cpu")))
     assert detected.timelines[source.stem]["decided"] == 20
 
@@ -214,8 +214,7 @@ def test_with_folds_each_video_is_scored_by_a_model_without_it(videos, tmp_path)
     about, metrics = model.about, model.about["metrics"]
     assert metrics["videos"] == 6 and metrics["folds"] == 3 and set(about["videos"].values()) == {"training"}
     assert set(about["videos"]) <= set(about["seen"]) and "time_prior" in metrics
-    counts = Counter(row["label"] for entry in json.loads(Path(labels).read_text())["database"].values()
-                     for row in entry["annotations"])  # fmt: skip
+    counts = Counter(s.label for video in read_label_file(labels).videos.values() for s in video.segments)
     assert about["data"]["subsets"] == {"training": {"videos": 6, "seconds": 30.0, "labels": counts}}
     assert about["data"]["files"] == [f"scene_0{n}.mp4" for n in range(6)]
     assert model.card() == Archive(result.model).read("card.md").decode() and "day 1" not in model.card()
@@ -234,30 +233,27 @@ def test_with_folds_each_video_is_scored_by_a_model_without_it(videos, tmp_path)
                 record = features.read_record(video.id)
                 assert record["fold"] == number and record["seen"] == []
                 scores[video.id] = predict(loaded.model, video.features[:]).numpy()
-    rows, targets = [scores[video.id] for video in split.videos], [video.targets for video in split.videos]
-    mAP = means_of(rows, targets, model.classes)["mAP"]
+    rows = [scores[video.id] for video in split.videos]
+    mAP = means_of(rows, [video.targets for video in split.videos], model.classes)["mAP"]
     assert metrics["lstr"]["mAP"] == pytest.approx(mAP)
     assert about["tried"] == [{"model": "flow", "mAP": pytest.approx(mAP)}]
-    of_videos = {row["id"]: row["mAP"] for row in metrics["per_video"]}
-    for video in split.videos:
-        expected = means_of([scores[video.id]], [video.targets], model.classes)["mAP"]
-        assert of_videos[video.id] == pytest.approx(expected)
+
+    expected = {v.id: means_of([scores[v.id]], [v.targets], model.classes)["mAP"] for v in split.videos}
+    assert {row["id"]: row["mAP"] for row in metrics["per_video"]} == pytest.approx(expected)
 
     # the events of each video are those of thresholds that the other videos choose
     scored = [Scored(scores[v.id], split.labels.videos[v.id].segments) for v in split.videos]
-    _, rules = choose_without_each([[one] for one in scored], model.classes)
-    detected = [
-        detect_events(one.scores, model.classes, rule.by_class, one.truth)
-        for one, rule in zip(scored, rules, strict=True)
-    ]
-    expected = measure_events(detected, model.classes)["together"]
+    _, rules = choose_without_each([[video] for video in scored], model.classes)
+    pairs = zip(scored, rules, strict=True)
+    detected = [detect_events(v.scores, model.classes, rule.by_class, v.truth) for v, rule in pairs]
+    expected, together = measure_events(detected, model.classes)["together"], metrics["events"]["together"]
     assert metrics["decided_by_others"] and result.report.is_file()
-    assert all(expected[name] == metrics["events"]["together"][name] for name in ("labels", "found", "false_alarms"))
+    assert all(expected[name] == together[name] for name in ("labels", "found", "false_alarms"))
 
 
 @pytest.mark.slow
 def test_without_a_recipe_two_networks_and_two_averaged_models(videos, tmp_path):
-    """One model of both streams and one of motion only; the file suffices for detection."""
+    """One model of both streams and one of motion only."""
     tiny = {"height": "32", "width": "48", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
     result = run(options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2))[1]
     assert [row["model"] for row in result.about["tried"]] == ["grey+difference", "difference", "average"]
@@ -268,5 +264,3 @@ def test_without_a_recipe_two_networks_and_two_averaged_models(videos, tmp_path)
     assert len([*(tmp_path / "m.learn" / "weights").rglob("*.pth")]) == 6
     weights = {part.weights for part in open_model(result.model).recipe.parts.values()}
     assert weights == {"weights"}, "those of this training"
-    video = next((videos / "videos").rglob("*.mp4"))
-    assert isinstance(list(detect_sources([video], DetectOptions(result.model)))[-1], Finished)
