@@ -17,9 +17,11 @@ def write_bad(path: Path) -> Path:
 
 def inject(setattr: Callable, stage: str, error: Exception) -> None:
     """Make a stage of the work on `bad` raise an error; `setattr` is from monkeypatch or builtin."""
+    from lstr import streaming
     from lstr.extractors.flow.workers import FlowWorkers
     from lstr.extractors.networks.crops import View
     from lstr.extractors.video import probe
+    from lstr.extractors.video.live import LiveReader
     from lstr.extractors.video.reader import FrameReader
     from lstr.files.arrays import RowFile
     from lstr.pipelines.features import extraction as plan
@@ -41,6 +43,11 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
         setattr(FlowWorkers, "pair", _raising(FlowWorkers.pair, error, lambda _, image, __: _is_bad(image)))
     elif stage == "network":
         setattr(View, "image", _raising(View.image, error, lambda _, frames, flow=None: _is_bad(frames[0, ..., 0])))
+    elif stage == "camera":
+        setattr(LiveReader, "_timed", _raising(LiveReader._timed, error, lambda reader, *_: reader.input.id == "bad"))
+    elif stage == "model":  # `bad` is the first stream
+        step = streaming.step_streams
+        setattr(streaming, "step_streams", _raising(step, error, lambda model, state, indices, *_: 0 in indices))
     else:
         setattr(RowFile, "append", _raising(RowFile.append, error, lambda rows, _: ".bad.npy" in rows.path.name))
 

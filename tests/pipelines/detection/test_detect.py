@@ -9,12 +9,11 @@ from itertools import islice
 import av
 import numpy as np
 import pytest
-import torch
 
 import lstr
 from lstr.batch import predict
 from lstr.checkpoint import load, save
-from lstr.errors import CheckpointError, ConfigError, LstrError, RecipeError, VideoError
+from lstr.errors import CheckpointError, ConfigError, LstrError, VideoError
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import FeatureRow
@@ -30,8 +29,6 @@ from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.timeline import Thresholds
 from tests.support.detections import ONE_THREAD, decisions_of, lines_of, run_session, scores_of, sources_of
-from tests.support.feature_set import TINY
-from tests.support.finetuned import CLASSES, RGB_DIM
 from tests.support.videos import write_video
 
 
@@ -110,25 +107,6 @@ def test_a_checkpoint_without_a_recipe_needs_features(small_set, loaded, tmp_pat
     assert len(decisions_of(run_session(sources_of(small_set.features, loaded=bare)[:1], bare))) == 20
     with pytest.raises(CheckpointError, match="recipe"):
         list(run_session(sources_of(small_set.videos, loaded=bare), bare))
-
-
-@pytest.mark.long
-def test_trained_networks(finetuned, tmp_path):
-    """They may be given by folder or by files; other networks have other scores."""
-    torch.manual_seed(0)
-    model = make_model(configure(**TINY, rgb_dim=RGB_DIM), len(CLASSES)).eval()
-    save(tmp_path / "c.pt", model, CLASSES, json.loads(finetuned.weights.recipe.to_json()), {})
-    video, folder = next(iter(finetuned.videos.values())), finetuned.weights.path
-
-    def scores(networks) -> np.ndarray:
-        return scores_of(detect(video, tmp_path / "c.pt", networks=networks, limits=Limits(max_chunks=2), device="cpu"))
-
-    by_folder = scores(folder)
-    assert np.array_equal(by_folder, scores({stream: folder / f"{stream}.pth" for stream in ("rgb", "flow")}))
-    fold = {stream: folder / "fold_1" / f"{stream}.pth" for stream in ("rgb", "flow")}
-    with pytest.raises(RecipeError, match="sha256"):
-        scores(fold)
-    assert not np.array_equal(by_folder, scores(fold | {"allow_mismatch": True}))
 
 
 def contents(folder) -> dict:

@@ -13,10 +13,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from lstr import streaming
 from lstr.errors import ExhaustedError, MissingPathError, UnforeseenError, VideoError
 from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
-from lstr.extractors.video.live import LiveReader
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.detection import model, outputs
 from lstr.pipelines.detection.decision import Decision, Ended, Opened
@@ -120,27 +118,8 @@ def test_a_failure_ends_the_job_without_keep_going(small_set, loaded, tmp_path):
 
 @contextmanager
 def raise_in(stage: str, error: Exception):
-    """Raise an error in a stage of the work on the source `bad`."""
-    read_frames, step = LiveReader._timed, streaming.step_streams
-
-    def cut(self, reader, frames):
-        for frame in read_frames(self, reader, frames):
-            if self.input.id == "bad":
-                raise error
-            yield frame
-
-    def fail(model, state, indices, rgb, flow):
-        if 0 in indices:  # the stream of `bad`
-            raise error
-        return step(model, state, indices, rgb, flow)
-
     with pytest.MonkeyPatch.context() as patch:
-        if stage == "camera":
-            patch.setattr(LiveReader, "_timed", cut)
-        elif stage == "model":
-            patch.setattr(streaming, "step_streams", fail)
-        else:
-            inject(patch.setattr, stage, error)
+        inject(patch.setattr, stage, error)
         yield
 
 

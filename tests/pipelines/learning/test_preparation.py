@@ -172,22 +172,17 @@ def test_existing_files_are_not_overwritten(videos, tmp_path, write):
     assert caught.value.hint
 
 
-def test_invalid_labels_and_times_are_refused(videos, tmp_path):
+def test_labels_without_actions_or_videos_are_refused(videos, tmp_path):
     def remove_actions(database):
         for video in database.values():
             if video["subset"] == "training":
                 video["annotations"] = []
 
-    def rename_videos(database):
-        database.clear()
-        database["nosuch"] = {"subset": "training", "annotations": []}
-
-    for change, folds in ((remove_actions, 0), (remove_actions, None), (rename_videos, None)):
+    chosen = options(videos, tmp_path / "m", labels=change_labels(videos, tmp_path, remove_actions))
+    for wrong in (chosen, replace(chosen, folds=0), label(videos / "videos", tmp_path, "nosuch,1,2,wave")):
         with pytest.raises(LabelsError) as caught:
-            make_plan(options(videos, tmp_path / "m", labels=change_labels(videos, tmp_path, change), folds=folds))
+            make_plan(wrong)
         assert caught.value.hint and "[[" not in caught.value.hint
-    with pytest.raises(ConfigError, match="seconds"):
-        options(videos, tmp_path / "m.lstr", seconds=0)
 
 
 def test_a_dot_is_part_of_the_name_of_a_model(tmp_path):

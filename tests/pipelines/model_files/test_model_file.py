@@ -82,7 +82,8 @@ def test_unpacking_restores_checkpoint_and_weights(packed, tmp_path):
 @pytest.mark.long
 def test_detection_needs_only_the_model_file(packed, tmp_path):
     path, video = shutil.copy(packed.file, tmp_path / "else where.lstr"), packed.videos["scene_02"]
-    expected = detect(video, packed.checkpoint, networks=packed.weights)
+    files = {stream: packed.weights / f"{stream}.pth" for stream in ("rgb", "flow")}
+    expected = detect(video, packed.checkpoint, networks=files)
     loaded = lstr.load(path)
     for model in (path, loaded):
         assert np.array_equal(detect(video, model), expected)
