@@ -73,7 +73,7 @@ def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
     Raises LabelsError, with the line number, for malformed times, and for a cue without a blank line before it.
     """
     lines: list[str] = []
-    for number, line in enumerate(chain(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), [""])):
+    for number, line in enumerate(chain(text.split("\n"), [""])):
         if line.strip(" \t"):
             lines.append(line)
             continue

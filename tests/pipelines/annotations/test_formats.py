@@ -56,11 +56,11 @@ def test_files_are_recognised_and_read_back(tmp_path_factory, name, scores):
 
 CUE = "1\n00:00:01,000 --> 00:00:02,000\njump\n"
 JUMP = [(1.0, 2.0, "jump")]
-# notes, styles, settings, tags, entities, no hours, CRLF
+# notes, styles, settings, tags, entities, no hours
 VTT = (
-    "WEBVTT - some title\r\nKind: captions\r\n\r\nNOTE 00:01.000 --> 00:02.000 is a comment\r\n\r\n"
-    "STYLE\r\n::cue { color: red }\r\n\r\nintro\r\n00:01.500 --> 00:00:02.000 align:start position:0%\r\n"
-    "<v Anna><c.big>long &amp; high</c>\r\njump\r\n"
+    "WEBVTT - some title\nKind: captions\n\nNOTE 00:01.000 --> 00:02.000 is a comment\n\n"
+    "STYLE\n::cue { color: red }\n\nintro\n00:01.500 --> 00:00:02.000 align:start position:0%\n"
+    "<v Anna><c.big>long &amp; high</c>\njump\n"
 )
 # of a run that was killed: the active action lasts until the last complete line
 KILLED = (
