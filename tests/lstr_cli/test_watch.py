@@ -55,21 +55,6 @@ def model(lstr, small_set, tmp_path):
     return tmp_path / "small.lstr"
 
 
-@pytest.fixture
-def history_folder(tmp_path):
-    """A folder with one active and two ended events."""
-    history = History(tmp_path / "watch.data" / "history.sqlite")
-    now = datetime.now().astimezone()
-    for hours, source, action in ((1, "hall", "falling"), (30, "hall", "lying"), (2, "door", "falling")):
-        start = now - timedelta(hours=hours)
-        event = WatchedEvent(new_id(start), source, action, start, start, 0.8, 0.9, start)
-        history.begin(event, [])
-        if hours > 1:
-            history.update(replace(event, end=start + timedelta(seconds=4)))
-    history.close()
-    return tmp_path / "watch.data"
-
-
 def test_init_writes_a_config_file(lstr, tmp_path):
     code, out, err = lstr("watch", tmp_path / "cameras.toml", "--init")
     assert code == 0 and not out and f"next: lstr watch {tmp_path / 'cameras.toml'} --check" in err
@@ -129,16 +114,25 @@ def test_a_service_that_cannot_start(lstr, model, tmp_path):
         assert_error(lstr("watch", path), 2, str(os.getpid()))
 
 
-def test_events_lists_stored_events(lstr, history_folder):
-    code, out, err = lstr("events", history_folder)
+def test_events_lists_stored_events(lstr, tmp_path):
+    """One is active, and two have ended."""
+    history = History(tmp_path / "history.sqlite")
+    for hours, source, action in ((1, "hall", "falling"), (30, "hall", "lying"), (2, "door", "falling")):
+        start = datetime.now().astimezone() - timedelta(hours=hours)
+        event = WatchedEvent(new_id(start), source, action, start, start, 0.8, 0.9, start)
+        history.begin(event, [])
+        if hours > 1:
+            history.update(replace(event, end=start + timedelta(seconds=4)))
+    history.close()
+    code, out, err = lstr("events", tmp_path)
     rows = [line.split("\t") for line in out.splitlines()[2:]]
     assert code == 0 and [row[1] for row in rows] == ["hall", "door", "hall"]
     assert rows[0][3] == "active" and rows[1][3] == "4.0"
-    rows = json.loads(lstr("events", history_folder, "--since", "1d", "--json")[1])
+    rows = json.loads(lstr("events", tmp_path, "--since", "1d", "--json")[1])
     assert [(row["source"], row["action"]) for row in rows] == [("hall", "falling"), ("door", "falling")]
-    rows = json.loads(lstr("events", history_folder, "--json")[1])
+    rows = json.loads(lstr("events", tmp_path, "--json")[1])
     assert [row["seconds"] for row in rows if row["action"] == "lying"] == [4]
-    code, out, _ = lstr("events", history_folder, "--since", "1s")
+    code, out, _ = lstr("events", tmp_path, "--since", "1s")
     assert code == 0 and not out
 
 

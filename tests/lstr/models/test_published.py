@@ -1,78 +1,41 @@
 """Scores, streams, windows, losses and gradients of published code, from its weights and batches."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from collections import namedtuple
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
 from lstr import checkpoint
 from lstr.batch import predict_ahead
-from lstr.config import WindowConfig
 from lstr.kinds import KINDS, change, configure, make_model, presets
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.window_samples import draw_windows
 from lstr.windows import indices as memory
-from lstr.windows.windows import Supervision, Windows, gather, multi_hot_cross_entropy
+from lstr.windows.windows import Supervision, gather, multi_hot_cross_entropy
 from tests.support.published_sets import read_set, supervised_windows
 from tests.support.tiny_models import run
 
-
-class Golden:
-    """A golden set with the published tensors and, after `load`, its model."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.about, self.arrays, self.features = read_set(folder.parents[1], name)
-        self.tensors: dict[str, Tensor] = torch.load(folder / f"{name}.pth")
-
-    def load(self, settings: Mapping[str, Any]) -> None:
-        """Load the published tensors with the settings that cannot be inferred from them."""
-        with NamedTemporaryFile(suffix=".pth") as file:
-            torch.save(self.tensors, file.name)
-            self.loaded = checkpoint.load(Path(file.name), settings)
-        self.model, self.config = self.loaded.model, self.loaded.config
+# A golden set with the published tensors, and its model.
+Golden = namedtuple("Golden", "about arrays features tensors model config")
 
 
-def in_doubles(windows: Windows) -> Windows:
-    floats = {f.name: v for f in fields(windows) if (v := getattr(windows, f.name)).is_floating_point()}
-    return replace(windows, **{name: values.double() for name, values in floats.items()})
-
-
-def check_grids(arrays: Mapping[str, np.ndarray], config: WindowConfig) -> None:
-    """Compare the chunks of the long memories, in scoring and in training."""
-    for part, choose in (("window", memory.long_indices), ("train", memory.stretched_indices)):
-        indices, visible = choose(arrays[f"{part}_start"] + config.work_length - 1, config)
-        assert (visible == arrays[f"{part}_long_visible"]).all()
-        assert (indices[visible] == arrays[f"{part}_long_index"][visible]).all()
-
-
-def check_gradients(
-    model: nn.Module,
-    tensors: Mapping[str, Tensor],
-    renamed: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
-    expected: Mapping[str, float | None],
-) -> None:
+def check_gradients(model, tensors, renamed, expected):
     """Compare norms of gradients by the published names; some published tensors are parts of ours."""
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    checked = 0
-    for name in tensors:
-        if expected.get(name) is None:
-            continue
+    names = {name for name, norm in expected.items() if norm is not None}
+    assert names and names <= tensors.keys()
+    for name in names:
         marked = renamed({other: torch.full_like(tensor, other == name) for other, tensor in tensors.items()})
         parts = [gradients[ours][mark.bool()] for ours, mark in marked.items() if ours in gradients and mark.any()]
         norm = torch.cat(parts).norm().item()
         # published sums that cancel have errors of 3e-5
         assert norm == pytest.approx(expected[name], rel=1e-4, abs=4e-5), name
-        checked += 1
-    assert checked == sum(norm is not None for norm in expected.values())
 
 
 # Our settings, and their names in the descriptions of published sets.
@@ -94,19 +57,22 @@ FURTHER = ("cmert_small", "mat_small", "gatehub_small", "oadtr_small", "colar_sm
 
 
 def golden(shared, name, **changes) -> Golden:
-    """A set with its loaded model; for Colar the exemplars are added to the tensors, as its authors say."""
-    data = Golden(shared / "data" / "golden", name)
-    kind, about = name.partition("_")[0], {**data.about, **data.about.get("config", {})}
-    settings = {ours: about[name] for ours, names in NAMES.items() for name in names.split() if name in about}
-    if "decoder_num_heads" in about:
-        settings["decoder_heads" if kind == "oadtr" else "n_heads"] = about["decoder_num_heads"]
+    """Load a set; for Colar the exemplars are added to the tensors, as its authors say."""
+    about, arrays, features = read_set(shared, name)
+    tensors = torch.load(shared / "data" / "golden" / f"{name}.pth")
+    kind, described = name.partition("_")[0], {**about, **about.get("config", {})}
+    settings = {ours: described[n] for ours, names in NAMES.items() for n in names.split() if n in described}
+    if "decoder_num_heads" in described:
+        settings["decoder_heads" if kind == "oadtr" else "n_heads"] = described["decoder_num_heads"]
     if kind == "testra":
         settings["kind"] = kind
     if kind == "colar":
-        data.tensors["exemplars"] = torch.from_numpy(data.arrays["exemplars"])
-    data.load({"dropout": 0.0, **settings, **changes})
-    assert data.config.kind == kind
-    return data
+        tensors["exemplars"] = torch.from_numpy(arrays["exemplars"])
+    with NamedTemporaryFile(suffix=".pth") as file:
+        torch.save(tensors, file.name)
+        loaded = checkpoint.load(Path(file.name), {"dropout": 0.0, **settings, **changes})
+    assert loaded.config.kind == kind
+    return Golden(about, arrays, features, tensors, loaded.model, loaded.config)
 
 
 def published_scores(found: Golden) -> tuple[torch.Tensor, np.ndarray]:
@@ -170,8 +136,11 @@ def test_training_has_the_published_windows_loss_and_gradients(shared, name, par
     starts = np.array([0]) if kind == "lstr" else arrays.get(f"{part}_start")
     ends = arrays["train_end"] - 1 if starts is None else starts + found.config.work_length - 1
     windows, targets, counts = supervised_windows(model, arrays, ends, kind in ("testra", "cmert", "mat"))
-    if kind in ("testra", "cmert", "mat"):
-        check_grids(arrays, found.config)
+    for sample, choose in (("window", memory.long_indices), ("train", memory.stretched_indices)):
+        if kind in ("testra", "cmert", "mat"):
+            indices, visible = choose(arrays[f"{sample}_start"] + found.config.work_length - 1, found.config)
+            assert (visible == arrays[f"{sample}_long_visible"]).all()
+            assert (indices[visible] == arrays[f"{sample}_long_index"][visible]).all()
     for window in ("window", "train") if kind == "cmert" else ():
         newest = arrays[f"{window}_start"] + found.config.work_length - 1
         assert (memory.context_indices(newest, found.config) == arrays[f"{window}_context_index"]).all()
@@ -181,7 +150,7 @@ def test_training_has_the_published_windows_loss_and_gradients(shared, name, par
         assert (targets[:, -future.shape[1] :].numpy() == future).all() and counts[:, -future.shape[1] :].all()
     if kind == "colar":
         targets, ignored = one_hot(torch.from_numpy(arrays["train_label"]), 22)[:, None], None
-    windows = in_doubles(windows)
+    windows = windows.map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
     loss = model.loss(model(windows), windows, Supervision(targets.double(), counts, ignored))
     published = arrays["late_loss"] if part == "late" else found.about[f"{part}_loss"]
     assert loss.item() == pytest.approx(float(published), rel=1e-5)
