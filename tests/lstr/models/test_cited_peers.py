@@ -15,36 +15,23 @@ from lstr.models.woad import CONFIDENCE, pseudo_targets, runs_of
 from lstr.windows.windows import Supervision, gather, multi_hot_cross_entropy
 from tests.support.tiny_models import tiny, video
 
+WOAD_FILE = "data/golden_peers/woad_small.pth"
 WOAD = {"rgb_dim": 24, "flow_dim": 0, "work_length": 26, "unroll": 8}
 
 
-@pytest.fixture
-def golden(shared):
-    """Arrays and description of a published set by name."""
-
-    def read(name):
-        folder = shared / "data" / "golden_peers"
-        with np.load(folder / f"{name}_small.npz") as file:
-            arrays = {key: torch.from_numpy(file[key]) for key in file.files}
-        return arrays, json.loads((folder / f"{name}_small.json").read_text())
-
-    return read
+def golden(shared, name):
+    """Return the arrays and the description of a published set."""
+    folder = shared / "data" / "golden_peers"
+    with np.load(folder / f"{name}_small.npz") as file:
+        arrays = {key: torch.from_numpy(file[key]) for key in file.files}
+    return arrays, json.loads((folder / f"{name}_small.json").read_text())
 
 
-@pytest.fixture
-def published(shared, golden, tmp_path):
-    """A model with published weights, by its kind and the settings that no tensor defines."""
-
-    def load(name, settings):
-        path = shared / "data" / "golden_peers" / f"{name}_small.pth"
-        if name == "idn":  # its weights are a TensorFlow checkpoint's, by variable names
-            arrays, path = golden("idn")[0], tmp_path / "idn.pth"
-            torch.save({key.removeprefix("weight:"): a for key, a in arrays.items() if key.startswith("weight:")}, path)
-        loaded = checkpoint.load(path, {**settings, "dropout": 0.0})
-        assert loaded.config.kind == name
-        return loaded.model
-
-    return load
+def published(path, name, settings):
+    """Return the model of a file with published weights, and with the settings that no tensor defines."""
+    loaded = checkpoint.load(path, {**settings, "dropout": 0.0})
+    assert loaded.config.kind == name
+    return loaded.model
 
 
 def check_gradients(model, published):
@@ -52,10 +39,13 @@ def check_gradients(model, published):
     assert np.allclose(norms, sorted(published.values()), rtol=1e-4)
 
 
-def test_idn_has_the_published_logits_and_loss(golden, published):
-    arrays, about = golden("idn")
+def test_idn_has_the_published_logits_and_loss(shared, tmp_path):
+    arrays, about = golden(shared, "idn")
     settings = {"rgb_dim": about["rgb_dim"], "flow_dim": about["flow_dim"], "work_length": about["chunks"]}
-    model = published("idn", settings)
+    # its weights are a TensorFlow checkpoint's, by variable names
+    weights = {key.removeprefix("weight:"): tensor for key, tensor in arrays.items() if key.startswith("weight:")}
+    torch.save(weights, tmp_path / "idn.pth")
+    model = published(tmp_path / "idn.pth", "idn", settings)
     features = torch.cat([arrays["rgb"], arrays["flow"]], 1).float()
     ends = arrays["window_ends"]
     assert (predict(model, features)[ends] - arrays["probs_newest"]).abs().max() < 1e-6
@@ -72,11 +62,11 @@ def test_idn_has_the_published_logits_and_loss(golden, published):
     torch.testing.assert_close(loss, entropy[0] + 0.3 * (entropy[1] + contrastive))
 
 
-def test_fats_has_the_published_scores_losses_and_gradients(golden, published):
-    arrays, about = golden("fats")
+def test_fats_has_the_published_scores_losses_and_gradients(shared):
+    arrays, about = golden(shared, "fats")
     W, n = about["frame_length"], about["train_seg_length"]
     settings = {"rgb_dim": 20, "flow_dim": 0, "work_length": W, "generated": about["gen_feature_len"]}
-    model = published("fats", settings)
+    model = published(shared / "data" / "golden_peers" / "fats_small.pth", "fats", settings)
     for name in ("stream_v0", "stream_v1"):
         scores, expected = predict(model, arrays[f"{name}_features"]), arrays[f"{name}_pred"]
         assert (scores[:, 1:] - expected[:, 1:]).abs().max() < 1e-6
@@ -101,9 +91,9 @@ def test_fats_has_the_published_scores_losses_and_gradients(golden, published):
     check_gradients(model, about["train_gradient_norms"])
 
 
-def test_woad_has_the_published_scores_and_starts(golden, published):
-    arrays, _ = golden("woad")
-    model, features = published("woad", WOAD), arrays["stream_features"]
+def test_woad_has_the_published_scores_and_starts(shared):
+    arrays, _ = golden(shared, "woad")
+    model, features = published(shared / WOAD_FILE, "woad", WOAD), arrays["stream_features"]
     with torch.no_grad():
         logits = model.video_logits(features, 64)[:, 0]
     assert (logits - arrays["stream_action_logits"]).abs().max() < 1e-6
@@ -114,9 +104,9 @@ def test_woad_has_the_published_scores_and_starts(golden, published):
     assert (torch.stack(starts) - arrays["stream_start_logits"].softmax(-1)[:, 1]).abs().max() < 1e-6
 
 
-def test_woad_has_the_published_losses_and_gradients(golden, published):
-    arrays, about = golden("woad")
-    model, features = published("woad", WOAD), arrays["train_features"]
+def test_woad_has_the_published_losses_and_gradients(shared):
+    arrays, about = golden(shared, "woad")
+    model, features = published(shared / WOAD_FILE, "woad", WOAD), arrays["train_features"]
     labels, targets = arrays["train_video_labels"].float(), arrays["train_targets"].float()
     present = torch.arange(26) < arrays["train_lengths"][:, None]
     logits, starts, activity, tokens = model(replace(gather(features[0], [25] * 7, model.config), work=features))
@@ -147,8 +137,8 @@ def test_woad_has_the_published_losses_and_gradients(golden, published):
     check_gradients(model, about["gradient_norms_with_pseudo_labels"])
 
 
-def test_woad_makes_the_published_pseudo_labels(golden):
-    arrays, about = golden("woad")
+def test_woad_makes_the_published_pseudo_labels(shared):
+    arrays, about = golden(shared, "woad")
     segments, labels_of = (about["pseudo"][key] for key in ("segments_before_label_filter", "video_labels"))
     for name, expected, video_labels in zip("abc", segments, labels_of, strict=True):
         activity = arrays[f"pseudo_activations_{name}"]
