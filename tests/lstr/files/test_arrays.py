@@ -37,8 +37,6 @@ REFUSED = {
     "complex": saved(ROWS.astype(np.complex64)),
     "strings": saved(ROWS.astype("U5")),
     "objects": saved(np.array([{}, 1], object)),
-    "records": saved(np.zeros(3, "i4,f4")),
-    "times": saved(np.zeros(3, "M8[s]")),
     "1.2 TB": header(CLAIMED),
     "more than 64 bits": header(CLAIMED.replace("100000000", "9" * 30)),
     "negative": header(CLAIMED.replace("100000000", "-4")),

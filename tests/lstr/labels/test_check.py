@@ -136,7 +136,6 @@ def labels_with(**counts: dict[str, int]) -> Labels:
         (labels_with(training_a={"A": 5, "B": 5}, testing_b={"A": 1}), None, ()),
         (labels_with(training_a={"A": 5, "B": 4}, testing_b={"A": 1}), "few examples", ("B", "4", "training")),
         (labels_with(training_a={"A": 5}, testing_b={"B": 1}), "never trained", ("B", "1", "testing", "training")),
-        (labels_with(training_a={"A": 5}, testing_b={"A": 9}), "few examples", ("B", "training")),
         (labels_with(training_a={"A": 5, "B": 5}, training_b={}), "one subset", ("2", "training")),
         (labels_with(validation_a={"A": 5}, testing_b={"B": 2}), "never trained", ("B", "2", "testing", "validation")),
         (labels_with(training_a={}, testing_b={}), "nothing labelled", ("2",)),
