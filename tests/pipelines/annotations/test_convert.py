@@ -53,9 +53,8 @@ def test_a_source_is_not_overwritten(labels, tmp_path):
     before = labels.read_bytes()
     (tmp_path / "same.json").symlink_to(labels)
     for output in (labels, tmp_path / "same.json"):
-        with pytest.raises(OutputError) as caught:
+        with pytest.raises(OutputError):
             convert([labels], None, output)
-        assert "-o" in caught.value.hint
     assert labels.read_bytes() == before
 
 

@@ -99,12 +99,8 @@ def test_files_of_other_programs(form, content, expected):
     assert segments(parse(form, content).first[1]) == expected
 
 
-def timeline_with(**entries) -> dict:
-    """Return a timeline with these entries of its only segment."""
-    segment = {"label": "fall", "start": 0.5, "end": 1.5, "score": 0.5, **entries}
-    return {"format": "lstr-timeline/1", "source": "v", "duration": 4, "classes": ["fall"], "segments": [segment]}
-
-
+SEGMENT = {"label": "fall", "start": 0.5, "end": 1.5, "score": 0.5}
+TIMELINE = {"format": "lstr-timeline/1", "source": "v", "duration": 4, "classes": ["fall"], "segments": [SEGMENT]}
 BROKEN_CUES = [  # of SubRip, and the line with the error
     (6, f"{CUE}\n2\n00:00:04,270 -> 00:00:07,430\nsit\n"),
     (7, f"{CUE} \t\n\n\n00:00:04,270 00:00:07,430\nsit\n"),
@@ -123,7 +119,8 @@ BROKEN_CUES = [  # of SubRip, and the line with the error
         ("srt", "a letter", ""),
         ("csv", "start,end,label\n2,1,jump\n", "'x'"),
         ("json", {"format": "lstr-timeline/1"}, ""),
-        *(("json", timeline_with(**odd), next(iter(odd))) for odd in ({"start": None}, {"score": []})),
+        ("json", TIMELINE | {"segments": [SEGMENT | {"start": None}]}, "start"),
+        ("json", TIMELINE | {"segments": [SEGMENT | {"score": []}]}, "score"),
         ("jsonl", "{}\n" + KILLED, "Line 1 "),
         ("jsonl", json.dumps({"event": "ended", "label": "\ud800", "time": 2, "start": 1, "end": 2}), "ud800"),
         ("activitynet", {"results": {"v": [{"label": "jump", "segment": [1, 2], "score": "high"}]}}, "high"),

@@ -133,9 +133,8 @@ def test_a_file_of_another_tool_is_copied_and_starts_the_project(tmp_path):
 
 
 def test_a_second_process_is_refused(project):
-    with pytest.raises(OutputError) as error:
+    with pytest.raises(OutputError):
         Project(project.path)
-    assert "-o" in error.value.hint
 
 
 steps = st.lists(
