@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import nullcontext
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -166,13 +167,8 @@ def test_reference_flow_of_the_small_pair():
 @pytest.mark.parametrize("error", [None, FlowError("NVRTC cannot be loaded."), RuntimeError("no image\nmore lines")])
 def test_triton_replaces_a_kernel_that_fails(error, monkeypatch):
     """On a simulated GPU that computes on the CPU."""
-
-    def open_cluster(device):
-        if error:
-            raise error
-        return Solver("cluster", compiled_solve)
-
-    openers = {"cluster": open_cluster, "triton": lambda device: Solver("triton", compiled_solve)}
+    openers = {name: Mock(return_value=Solver(name, compiled_solve)) for name in OPENERS}
+    openers["cluster"].side_effect = error
     monkeypatch.setattr(tvl1_gpu, "OPENERS", openers)
     monkeypatch.setattr(tvl1_gpu, "_opened", {})
     monkeypatch.setattr(tvl1_gpu, "try_pair", lambda solver, device: try_pair(solver, CPU))

@@ -79,9 +79,8 @@ def test_skipped_files_of_a_folder_are_reported(folder):
     assert list(find_videos(["a/._x.mp4"])) == ["._x"], "named by its path"
 
 
-@pytest.mark.parametrize("name", ["a" * 300, "b " * 5000], ids=["long name", "long line"])
-def test_names_that_are_too_long_for_a_path(name):
+def test_names_that_are_too_long_for_a_path():
     """A line of a file that is not a list of paths; the message shortens it."""
     with pytest.raises(MissingPathError, match="…") as caught:
-        find_videos([name])
+        find_videos(["b " * 5000])
     assert caught.value.hint and len(str(caught.value)) < 200

@@ -263,9 +263,8 @@ def test_an_unreachable_address(scheme, host):
     assert reader.news() == []
 
 
-@pytest.mark.parametrize("status", [b"404 Not Found", b"401 Unauthorized"])
-def test_a_rejected_request_fails_at_once(status):
-    with served([b"no"], [b"no"], head=b"HTTP/1.0 %s\r\n\r\n" % status) as port:
+def test_a_rejected_request_fails_at_once():
+    with served([b"no"], [b"no"], head=b"HTTP/1.0 401 Unauthorized\r\n\r\n") as port:
         reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=600)
     assert type(reader.error) is VideoError and not chunks and reader.news() == []
 
