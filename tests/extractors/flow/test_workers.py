@@ -113,12 +113,11 @@ def test_dis_refuses_images_that_crash_opencv():
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_two_threads_compute_the_same_flow(algorithm):
-    results = []
+    chunks, results = [rgb_chunk(seed) for seed in range(4)], []
     for count in (1, 2):
         with FlowWorkers(count, algorithm) as workers:
-            results.append([flow.result() for flow in [workers.submit(rgb_chunk(first)) for first in range(4)]])
-        assert results[-1][0].shape == (10, 64, 96)
-    assert np.array_equal(*results)
+            results.append([flow.result() for flow in [workers.submit(chunk) for chunk in chunks]])
+    assert results[0][0].shape == (10, 64, 96) and np.array_equal(*results)
 
 
 @pytest.mark.parametrize("error", [None, torch.OutOfMemoryError, RuntimeError])

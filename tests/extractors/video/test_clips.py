@@ -19,8 +19,7 @@ RATE = 10
 def write_clip(path, codec: str = "libx264", size=(64, 48), noise=True, pixels="yuv420p", g="20", bf="2"):
     """Write five seconds of noise or of greys at 10 frames per second, with a key frame every two seconds."""
     options = {"g": g, "bf": bf, "preset": "ultrafast", "x265-params": "log-level=none:bframes=2"}
-    if codec in ("mjpeg", "wmv2"):
-        options = {"g": "1"}
+    options = {"g": "1"} if codec in ("mjpeg", "wmv2") else options
     return write_video(path, range(0, 3000, 60), size, codec, options, noise=noise, pixels=pixels)
 
 

@@ -25,30 +25,22 @@ SIDE = 320
 FINITE_HEAD = TS_HEAD[:-2] + b"Content-Length: %d\r\n\r\n"
 
 
-def stdin(file) -> Input:
-    return Input("stdin", file, options=PROMPT, lasting=False)
-
-
-def read_chunks(reader: LiveReader) -> list:
-    chunks = []
-    with reader:
+def read(live_input: Input, first: int = 0, end: int | None = None, **options) -> tuple[LiveReader, list]:
+    """Return the reader of a source that has ended, and its chunks."""
+    chunks: list = []
+    with LiveReader(live_input, SIDE, LiveOptions(**options), first=first, end=end) as reader:
         while True:
             with reader.changed:
                 reader.changed.wait_for(lambda: reader.waiting or reader.ended)
             taken = reader.take()
             if taken is None:
-                return chunks
+                return reader, chunks
             chunks.append(taken[0])
-
-
-def read(live_input: Input, **options) -> tuple[LiveReader, list]:
-    reader = LiveReader(live_input, SIDE, LiveOptions(**options))
-    return reader, read_chunks(reader)
 
 
 def read_pipe(*parts, **options) -> tuple[LiveReader, list]:
     with piped(*parts) as file:
-        return read(stdin(file), **options)
+        return read(Input("stdin", file, options=PROMPT, lasting=False), **options)
 
 
 def indices(chunks) -> list[int]:
@@ -100,8 +92,8 @@ def test_chunks_equal_those_of_a_file(clips):
 
 def test_a_source_waits_for_a_full_queue():
     camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
-    reader = LiveReader(camera, SIDE, LiveOptions(on_lag="wait", waiting=2), first=4, end=20)
-    assert indices(read_chunks(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
+    reader, chunks = read(camera, first=4, end=20, on_lag="wait", waiting=2)
+    assert indices(chunks) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
 
 
 def test_a_truncated_recording_is_read_once(clips):
@@ -172,12 +164,13 @@ def test_live_addresses():
 
 def test_sources_that_fail_before_the_first_decision(clips):
     """Not a camera, a pipe that is too short, and a pipe that ends before the requested start."""
-    with piped(clips["first"][: 188 * 100]) as short_pipe, piped(clips["first"]) as early_pipe:
-        camera_input = Input("camera-0", "/dev/null", demuxer="v4l2")
-        for source, first in ((camera_input, 0), (stdin(short_pipe), 0), (stdin(early_pipe), 400)):
-            reader = LiveReader(source, SIDE, first=first)
-            assert read_chunks(reader) == [] and type(reader.error) is VideoError
-            assert reader.error.exit_code == 3 and reader.error.hint
+    for reader, chunks in (
+        read(Input("camera-0", "/dev/null", demuxer="v4l2")),
+        read_pipe(clips["first"][: 188 * 100]),
+        read_pipe(clips["first"], first=400),
+    ):
+        assert chunks == [] and type(reader.error) is VideoError
+        assert reader.error.exit_code == 3 and reader.error.hint
 
 
 PLAYLIST = "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:2\n"
