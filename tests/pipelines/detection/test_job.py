@@ -335,7 +335,6 @@ def test_lines_name_their_source(lstr, small_set, streams, tmp_path):
     [
         (["--start", "soon", "camera:0"], 2, "'soon'"),
         (["--name", "a/b=camera:0"], 2, "'a/b'"),
-        (["--name", "..=camera:0"], 2, "'..'"),
         (["--name", "door"], 2, "NAME=SOURCE"),
         (["--name", "door=game.mp4"], 2, "game.mp4"),
         (["--name", "a=tcp://h:1", "--name", "a=tcp://h:2"], 2, "a=tcp://h:2"),

@@ -20,7 +20,6 @@ from tests.support.pages import Page
 from tests.support.small_set import DIMS
 
 SUFFIXES = {name: format_named(name).suffix for name in FORMATS}
-TEXTS = [form.name for form in all_formats() if form.writes]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,7 @@ def test_there_is_a_file_of_each_format(folder):
     assert names == {f"scene_00{suffix}" for suffix in SUFFIXES.values()} | {"detclasslist.txt"}
 
 
-@pytest.mark.parametrize("form", TEXTS)
+@pytest.mark.parametrize("form", [form.name for form in all_formats() if form.writes])
 def test_every_format_has_the_segments_of_the_timeline(folder, form):
     timeline = read_annotations(folder / "scene_00.json").videos["scene_00"]
     read = read_annotations(folder / f"scene_00{SUFFIXES[form]}").videos["scene_00"]

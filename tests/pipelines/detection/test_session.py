@@ -6,7 +6,6 @@ import os
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -46,7 +45,7 @@ from tests.support.served import piped
 from tests.support.waiting import wait_until
 
 
-def take_until(events: Iterable, kind: type, source_id: str) -> None:
+def take_until(events, kind: type, source_id: str) -> None:
     """Take events until the next one of a kind of a source."""
     name = "source" if kind is Decision else "id"
     next(event for event in events if isinstance(event, kind) and getattr(event, name) == source_id)

@@ -61,7 +61,6 @@ def options(small_set, tmp_path) -> ExtractOptions:
 
 @pytest.fixture
 def workers(monkeypatch) -> list[WorkerProcess]:
-    """The worker processes of the test."""
     workers = []
     init = WorkerProcess.__init__
     monkeypatch.setattr(WorkerProcess, "__init__", lambda self, *args: (workers.append(self), init(self, *args))[1])
@@ -115,7 +114,6 @@ def test_a_worker_that_cannot_load_its_networks_ends_the_job(small_set, options,
 
 
 def test_processes_that_die_at_their_start_end_the_job(options, monkeypatch):
-    """Five processes on two GPUs."""
     devices = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
     monkeypatch.setattr(sys, "executable", shutil.which("false"))

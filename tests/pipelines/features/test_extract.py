@@ -4,7 +4,6 @@ import errno
 import json
 import shutil
 import threading
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.inputs import find_videos
 from lstr.files.atomic import leftovers
 from lstr.files.content import append_jsonl, read_jsonl
-from lstr.files.remote import Place
 from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features import extraction
 from lstr.pipelines.features.extract import extract, plan
@@ -38,7 +36,7 @@ from tests.support.small_set import DIMS, SMALL
 from tests.support.videos import remux, write_video
 
 
-def prepare(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):
+def prepare(videos, options, flow):
     """Return the networks and the folder of a resumed or new extraction."""
     return resume_networks(videos, options) or return_value(new_networks(videos, options, flow))
 

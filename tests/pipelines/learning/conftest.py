@@ -9,8 +9,10 @@ from lstr.extractors.stages import torch_threads
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 
 
-def write_videos(root: Path) -> Path:
-    """Render six videos, two of them held out, in a subfolder with a space in its name."""
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory) -> Path:
+    """Six videos, two of them held out, in a subfolder with a space in its name."""
+    root = tmp_path_factory.mktemp("rendered videos")
     labels = render_scenes(root, SceneConfig(n_videos=6, n_testing=2, seconds=5.0, width=96, height=64))
     content = json.loads(labels.read_text())
     content["database"] = {f"day 1/{name}": entry for name, entry in content["database"].items()}
@@ -26,8 +28,3 @@ def single_thread():
     """The number of threads changes results, and on a busy machine two plans may have different numbers."""
     with torch_threads(1):
         yield
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory) -> Path:
-    return write_videos(tmp_path_factory.mktemp("rendered videos"))

@@ -1,7 +1,5 @@
 """Division of videos into subsets and folds of whole recordings."""
 
-from collections.abc import Iterable
-
 import pytest
 
 from lstr.errors import LabelsError
@@ -22,8 +20,7 @@ def labels_of(classes_of: dict[str, str], subset: str = TRAINING, **subsets: str
     return Labels(("Background", *sorted({c for classes in classes_of.values() for c in classes})), videos)
 
 
-def of(names: Iterable[str], subset: str = TRAINING, **subsets: str) -> Labels:
-    """Label videos with one class."""
+def of(names, subset: str = TRAINING, **subsets: str) -> Labels:
     return labels_of(dict.fromkeys(names, "x"), subset, **subsets)
 
 
