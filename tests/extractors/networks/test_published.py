@@ -18,7 +18,7 @@ from lstr.errors import ConfigError, RecipeError, WeightsError
 from lstr.extractors.networks import download as module
 from lstr.extractors.networks import manifest
 from lstr.extractors.networks.archive import Archive
-from lstr.extractors.networks.build import build_network, fingerprint, identify, randomise
+from lstr.extractors.networks.build import build_network, fingerprint, identify
 from lstr.extractors.networks.download import download
 from lstr.extractors.networks.manifest import dataset_of, origin_of, published_by_hash, read_manifest
 from lstr.extractors.networks.network import NETWORKS
@@ -29,6 +29,7 @@ from lstr.extractors.networks.weights_file import (
     is_weights_folder,
     read_card,
     read_state_dict,
+    sha256_of,
 )
 from lstr.extractors.networks.weights_folder import blind_fold, cards_of, open_weights, write_network
 from lstr.extractors.presets import Preset, StreamPreset
@@ -180,17 +181,13 @@ def test_the_manifest_agrees_with_the_notes(shared):
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """The manifest entry of the only published file, which is served over HTTP, in SSN's format, and its path."""
-    network = build_backbone("bninception")
-    randomise(network, 3)
-    state = {k: v for k, v in network.state_dict().items() if not k.endswith("num_batches_tracked")}
+    """The manifest entry of the only published file, which is served over HTTP, and its path."""
     (tmp_path / "served").mkdir()
     path = tmp_path / "served" / "flow.pth"
-    torch.save({"state_dict": {k: v[None] if "_bn." in k else v for k, v in state.items()}}, path)
+    torch.save(build_backbone("bninception").state_dict(), path)
     with Server(path.parent) as running:
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        entry = {"name": path.name, "address": f"{running.root}/flow.pth", "sha256_prefix": sha256[:8]}
-        entry = {**vars(choose(["1410c1ccb470"])[0]), **entry}
+        entry = {**vars(choose(["1410c1ccb470"])[0]), "name": path.name, "address": f"{running.root}/flow.pth"}
+        entry["sha256_prefix"] = sha256_of(path)[:8]
         (tmp_path / "manifest.json").write_text(json.dumps({"weights": [entry]}))
         monkeypatch.setattr(manifest, "MANIFEST", tmp_path / "manifest.json")
         yield entry, path
@@ -219,9 +216,7 @@ def test_fetch_then_check(lstr, published, tmp_path):
     assert mine["state"] == "unfit" and mine["published"] is None
     assert dataset_of(home / "flow.pth") == "kinetics" and dataset_of(tmp_path / "mine.pth") == "custom"
 
-    with (home / "flow.pth").open("r+b") as file:
-        file.seek(1000)
-        file.write(b"!")
+    (home / "flow.pth").write_bytes(path.read_bytes()[:-1] + b"!")
     assert lstr("weights", "check")[0] == 4
     for mirror in (path, path.parent, address, address.removesuffix("flow.pth")):
         assert lstr("weights", "fetch", "kinetics", "--from", mirror)[0] == 0, mirror
