@@ -70,7 +70,7 @@ def test_actions_are_detected_at_each_rate(tmp_path, rate):
     """Within a chunk of their labels, by evaluation and detection alike."""
     clock = Clock(Fraction(rate))
     store, labels = write_set(tmp_path, clock)
-    path = train(tmp_path, store, labels, 120, {"features.rate": rate})
+    path = train(tmp_path, store, labels, 80, {"features.rate": rate})
     document = lstr.evaluate(path, store, labels, subset="testing", device="cpu").document
     assert document["lstr"]["mAP"] > 0.95 and document["delay"]["median"] <= 2 * clock.seconds
     assert document.get("seconds_per_chunk", 0.25) == clock.seconds
