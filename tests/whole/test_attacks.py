@@ -18,6 +18,7 @@ from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import writable
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.model_files.packing import write_model
+from tests.support.backbones import build_backbone
 from tests.support.errors import assert_error
 from tests.support.feature_set import TINY
 from tests.support.small_set import SMALL
@@ -66,7 +67,7 @@ def test_names_in_a_recipe_create_no_folder_outside(project, valid_recipe, lstr,
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_the_name_in_a_weights_file_creates_no_folder_outside(project, lstr, name):
     card = ModelCard(name, "rgb", "shufflenetv2", CLASSES, {}).to_json()
-    torch.save({"state_dict": {"conv1.weight": torch.zeros(1)}, "lstr": card}, project / "w.pth")
+    torch.save({"state_dict": build_backbone("shufflenetv2", 3).state_dict(), "lstr": card}, project / "w.pth")
     network = ["--stream", "rgb", "--set", "recipe.rgb.network=shufflenetv2", "--weights", f"rgb={project / 'w.pth'}"]
     assert_error(extract(lstr, project, "--recipe", "fast", *network), 4, "w.pth", repr(name))
     assert files_outside(project) == set() and not (project / "f").exists()
