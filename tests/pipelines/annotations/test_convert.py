@@ -51,8 +51,8 @@ def test_a_failed_conversion_writes_nothing(labels, tmp_path, form, options, val
 
 def test_a_source_is_not_overwritten(labels, tmp_path):
     before = labels.read_bytes()
-    (tmp_path / "same.json").symlink_to(labels)
-    for output in (labels, tmp_path / "same.json"):
+    (tmp_path / "SAME.JSON").symlink_to(labels)
+    for output in (labels, tmp_path / "SAME.JSON"):
         with pytest.raises(OutputError):
             convert([labels], None, output)
     assert labels.read_bytes() == before

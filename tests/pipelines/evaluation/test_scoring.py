@@ -14,7 +14,7 @@ from lstr.labels.label_set import AMBIGUOUS
 from lstr.metrics.per_frame import per_frame
 from lstr.pipelines.evaluation.analysis import analyse, resample, without_nan
 from lstr.pipelines.evaluation.evaluate import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
-from lstr.pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
+from lstr.pipelines.evaluation.scoring import Scoring, baseline_scores, pooled_metrics, score_split
 from lstr.pipelines.features.dataset import TwoStreamArray, read_split
 from lstr.pipelines.progress import Finished, Notice, Progress, result_of
 from tests.support.feature_set import TINY
@@ -55,6 +55,10 @@ def test_baselines_use_only_the_training_subset(split):
     after = baseline_scores(replace(split.labels, videos=videos), [20])
     for name, scores in baseline_scores(split.labels, [20]).items():
         np.testing.assert_array_equal(scores, after[name])
+    first, *others = (video.id for video in split.videos)
+    videos = {i: replace(v, subset="training" if i == first else "testing") for i, v in split.labels.videos.items()}
+    one_trained = replace(split, labels=replace(split.labels, videos=videos))
+    assert pooled_metrics(one_trained, {}, folds=[[first], others]) == {}, "a fold has no other video to train on"
 
 
 def shorten(video, length):
