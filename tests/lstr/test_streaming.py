@@ -67,15 +67,6 @@ def test_a_model_without_rgb_or_flow(missing):
     torch.testing.assert_close(scores, scores_of(model, torch.from_numpy(features))[:, 0], atol=1e-5, rtol=0)
 
 
-def test_scores_have_a_stream_dimension_if_the_features_do():
-    model = tiny(anticipation=2)
-    state, row = streaming.create(model), video(1)
-    for parts, dims in ((row[0].split([5, 3]), ()), (row.split([5, 3], dim=1), (1,))):
-        assert streaming.step(model, state, *parts).shape == (*dims, 5)
-        assert streaming.step_ahead(model, state, *parts).shape == (*dims, 3, 5)
-    assert state.chunks.tolist() == [4]
-
-
 @pytest.mark.parametrize("changes", [{"gru": True}, {"kind": "lfb"}], ids=str)
 def test_interleaved_streams_do_not_mix(changes):
     model, videos = tiny(**changes), [video(40), video(40, 1)]
@@ -117,7 +108,7 @@ def test_invalid_features_are_refused_and_leave_the_stream_unchanged(n_streams):
             streaming.step(model, state, *pair)
         assert caught.value.hint
     scores = torch.cat([before, run(model, features[9:], state)])
-    torch.testing.assert_close(scores[:, -1].squeeze(), scores_of(model, features[:, -1])[:, 0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(scores[:, -1, 0], scores_of(model, features[:, -1])[:, 0], atol=1e-5, rtol=0)
     other = tiny(grid="sliding")
     with pytest.raises(LstrError):
         streaming.step(other, state, rgb, flow)

@@ -17,17 +17,12 @@ from lstr.pipelines.features.output_folder import read_calibration
 from tests.support.feature_set import TINY
 
 CLASSES = ("Background", "fall")
-CLAIMS = [
-    *(("mat", setting, 10**6) for setting in ("l_gen", "refinements", "l_stage1", "n_generated")),
-    *(("cmert", setting, 10**6) for setting in ("refine_times", "l_gen")),
-    ("colar", "exemplars", 10**6),
-    ("miniroad", "n_layers", 10**6),
-    ("lstr", "l_dec", 60),
-    *(("lstr", setting, 10**6) for setting in ("l_enc", "n0", "d_feedforward")),
-    ("lfb", "l_dec", 10**6),
-    ("lfb", "d_model", 2**19),
-    ("oadtr", "decoder_feedforward", 10**6),
-]
+MILLION = {
+    **{"mat": "l_gen refinements l_stage1 n_generated", "cmert": "refine_times l_gen", "colar": "exemplars"},
+    **{"miniroad": "n_layers", "lstr": "l_enc n0 d_feedforward", "lfb": "l_dec", "oadtr": "decoder_feedforward"},
+}
+CLAIMS = [(kind, name, 10**6) for kind, names in MILLION.items() for name in names.split()]
+CLAIMS += [("lstr", "l_dec", 60), ("lfb", "d_model", 2**19)]
 NOT_PLAIN = {
     "meta": lambda t: t.to("meta"),
     "float8": lambda t: t.to(torch.float8_e4m3fn),

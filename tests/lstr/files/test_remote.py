@@ -58,12 +58,11 @@ class AnswerHandler(Handler):
 @pytest.fixture
 def site(monkeypatch, tmp_path):
     monkeypatch.setattr(remote, "PAUSE", 0.0)
-    server = Server(tmp_path, AnswerHandler)
-    server.answers = {}
-    server.secret = server.root.replace("//", "//me:secret@") + "/v.mp4?key=secret"
-    yield server
-    server.shutdown()
-    server.server_close()
+    with Server(tmp_path, AnswerHandler) as server:
+        server.answers = {}
+        server.secret = server.root.replace("//", "//me:secret@") + "/v.mp4?key=secret"
+        yield server
+        server.shutdown()
 
 
 def test_a_place_is_a_path_or_a_url():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lstr import batch, checkpoint, kinds, streaming
-from lstr.errors import ConfigError, LstrError
-from lstr.kinds import KINDS, configure
+from lstr.errors import LstrError
+from lstr.kinds import KINDS
 from lstr.models.cuda_graphs import CapturedStep
 from lstr.models.layers import keep
 from lstr.windows.plans import CHANGES, Form, Joined, check_known, needed, of_two_shapes
@@ -220,25 +220,18 @@ def test_standardisation_moves_into_the_weights(kind):
     torch.testing.assert_close(scores[22:], expected[22:], atol=1e-5, rtol=0)
 
 
-@pytest.fixture
-def mean(monkeypatch, tmp_path):
-    """A model of the new kind in the documentation."""
+def test_a_new_kind_needs_a_single_class(monkeypatch, tmp_path):
+    """The kind in the documentation."""
     page = ROOT / "docs" / "how-to" / "python.md"
     (tmp_path / "mean_kind.py").write_text(block_with(page, "python", "class MeanConfig"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(kinds.OURS, "mean", "mean_kind:KIND")
     monkeypatch.setattr(kinds, "usable", kinds.usable.__wrapped__)
     monkeypatch.setattr(kinds, "presets", kinds.presets.__wrapped__)
-    return tiny(kind="mean")
-
-
-def test_a_new_kind_needs_a_single_class(mean, tmp_path):
+    mean = tiny(kind="mean")
     assert mean.config.n_long == 0 and mean.config.n_ahead == 0
     test_a_stream_equals_the_whole_video({"kind": "mean"})
     test_checkpoints_streams_and_plans_are_stored({"kind": "mean"}, tmp_path)
     with pytest.raises(LstrError):
         streaming.capture(mean, streaming.create(mean))
     assert not streaming.can_capture(mean)
-    for setting, value in (("anticipation", 2), ("gru", True)):
-        with pytest.raises(ConfigError, match=setting):
-            configure(kind="mean", **{setting: value})
