@@ -8,10 +8,9 @@ import io
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -72,8 +71,8 @@ VALUES = (
 )
 TIMES = ("", "0", "-1", "1e400", "nan", "inf", "9" * 400, "00:00:99,9", "1:2:3:4:5", "-->", "\0", "\ud7ff", *";,<&")
 NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1)
-Files = st.SearchStrategy[dict[str, bytes]]
-"""Contents by name in a folder; "" is the file itself"""
+Files = st.SearchStrategy[bytes | dict[str, bytes]]
+"""The content of a file, or contents by name in a folder"""
 
 
 @st.composite
@@ -140,19 +139,12 @@ def to_json(value: Any) -> bytes:
     return text.replace(json.dumps(DEEP), "[" * 100_000 + "]" * 100_000).encode()
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """A reader, and mutated files for it."""
 
-    name: str
-    """Of the file or folder"""
-    files: Callable[[Path], Files]
-    """Build the strategy; valid files are written to the folder."""
+    name: str  # of the file or folder
+    files: Callable[[Path], Files]  # builds the strategy; valid files are written to the folder
     read: Callable[[Path], Any]
-
-
-def single_file(content: st.SearchStrategy[bytes]) -> Files:
-    return content.map(lambda data: {"": data})
 
 
 def folder_files(contents: dict[str, Any]) -> Files:
@@ -196,13 +188,13 @@ def checkpoint_files(folder: Path) -> Files:
     replaced = st.builds(
         lambda name, value: {**content, name: value}, st.sampled_from(sorted(content)), st.sampled_from(values)
     )
-    return single_file((texts | replaced).map(save_bytes) | mutated_bytes(path.read_bytes()))
+    return (texts | replaced).map(save_bytes) | mutated_bytes(path.read_bytes())
 
 
 def weights_files(folder: Path) -> Files:
     card = ModelCard("mine", "rgb", "resnet50", ("Background", "fall"), {"a": "0" * 64}).to_json()
     content = {"state_dict": {"conv1.weight": torch.zeros(2, 3, 1, 1)}, "lstr": card}
-    return single_file(mutated_entries(content, ("lstr",)).map(save_bytes) | mutated_bytes(save_bytes(content)))
+    return mutated_entries(content, ("lstr",)).map(save_bytes) | mutated_bytes(save_bytes(content))
 
 
 def model_files(folder: Path) -> Files:
@@ -220,7 +212,7 @@ def model_files(folder: Path) -> Files:
         return (folder / "changed.lstr").read_bytes()
 
     documents = st.builds(pack, mutated_values(document), st.just(tensors))
-    return single_file(documents | st.builds(pack, st.just(document), mutated_bytes(tensors)) | mutated_bytes(valid))
+    return documents | st.builds(pack, st.just(document), mutated_bytes(tensors)) | mutated_bytes(valid)
 
 
 def read_recipe(path: Path) -> None:
@@ -275,13 +267,13 @@ def annotation_files(form: str) -> Callable[[Path], Files]:
     def files(folder: Path) -> Files:
         (folder / "labels.json").write_bytes(to_json({**LABELS, "database": {"c": DATABASE["c"]}}))
         convert([folder / "labels.json"], form, folder / f"valid.{form}")
-        return single_file(mutated_text((folder / f"valid.{form}").read_text()))
+        return mutated_text((folder / f"valid.{form}").read_text())
 
     return files
 
 
 def json_files(content: object) -> Callable[[Path], Files]:
-    return lambda _: single_file(mutated_text(to_json(content).decode()) | mutated_json(content))
+    return lambda _: mutated_text(to_json(content).decode()) | mutated_json(content)
 
 
 def read_labels(path: Path) -> None:
@@ -294,7 +286,7 @@ def read_labels(path: Path) -> None:
 def video_files(form: str, codec: str) -> Callable[[Path], Files]:
     def files(folder: Path) -> Files:
         video = write_video(folder / f"valid.{form}", range(0, 300, 25), codec=codec)
-        return single_file(mutated_bytes(video.read_bytes()))
+        return mutated_bytes(video.read_bytes())
 
     return files
 
@@ -333,17 +325,17 @@ TASKS = [{"data": DATA, "annotations": [{"completed_by": 1, "was_cancelled": Fal
 SUBTITLES = "1\n00:00:01,250 --> 00:00:03,500\n<b>jump</b>\n\n2\n00:00:04,750 --> 00:00:06,125\nwave\n"
 BINARY = "time,walk,run\n0,0,0\n0.5,1,1\n1,0,0\n1.5,0,1\n"
 TARGETS = {
-    "labels": Target("labels.json", lambda _: single_file(mutated_json(LABELS)), read_labels),
-    "timeline": Target("v.json", lambda _: single_file(mutated_json(TIMELINE)), read_labels),
+    "labels": Target("labels.json", lambda _: mutated_json(LABELS), read_labels),
+    "timeline": Target("v.json", lambda _: mutated_json(TIMELINE), read_labels),
     **{f"labels, {x}": Target(f"v.{x}", annotation_files(x), read_labels) for x in ("csv", "eaf", "vtt")},
-    "labels, srt": Target("v.srt", lambda _: single_file(mutated_text(SUBTITLES)), read_labels),
+    "labels, srt": Target("v.srt", lambda _: mutated_text(SUBTITLES), read_labels),
     "labels, boris": Target("v.boris", json_files(BORIS), read_labels),
-    "labels, exports of BORIS": Target("v.csv", lambda _: single_file(mutated_text(EXPORT)), read_labels),
-    "labels, binary": Target("v.csv", lambda _: single_file(mutated_text(BINARY)), read_labels),
+    "labels, exports of BORIS": Target("v.csv", lambda _: mutated_text(EXPORT), read_labels),
+    "labels, binary": Target("v.csv", lambda _: mutated_text(BINARY), read_labels),
     "labels, Label Studio": Target("v.json", json_files(TASKS), read_labels),
-    "recipe": Target("recipe.json", lambda _: single_file(mutated_json(CONFIGURED)), read_recipe),
-    "recipe file": Target("own.json", lambda _: single_file(mutated_json(PRESET)), read_recipe),
-    "metrics": Target("metrics.json", lambda _: single_file(mutated_json(METRICS)), metrics_from),
+    "recipe": Target("recipe.json", lambda _: mutated_json(CONFIGURED), read_recipe),
+    "recipe file": Target("own.json", lambda _: mutated_json(PRESET), read_recipe),
+    "metrics": Target("metrics.json", lambda _: mutated_json(METRICS), metrics_from),
     "checkpoint": Target("c.pt", checkpoint_files, read_checkpoint),
     "weights": Target("w.pth", weights_files, lambda p: (read_card(p), read_state_dict(p))),
     "weights folder": Target("w", weights_folders, lambda p: (open_weights(p), read_recipe(p))),
@@ -367,9 +359,9 @@ def read_examples(target: Target, folder: Path, count: int, same: bool) -> None:
 
     @settings(database=None, suppress_health_check=checks, print_blob=False, max_examples=count, derandomize=same)
     @given(target.files(folder / "valid"))
-    def read(files: dict[str, bytes]) -> None:
-        for name, content in files.items():
-            file = path / name if name else path
+    def read(files: bytes | dict[str, bytes]) -> None:
+        for name, content in (files if isinstance(files, dict) else {"": files}).items():
+            file = path / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         try:
