@@ -4,13 +4,13 @@ import ast
 import importlib
 import inspect
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import lstr
+from tests.support.processes import check_process
 
 ROOT = Path(lstr.__file__).parents[1]
 HEAVY = ("torch", "numpy", "sklearn", "cv2", "av", "mmaction", "lstr.pipelines", "lstr.extractors")
@@ -27,8 +27,7 @@ CHANGE = "from lstr.kinds import change, configure\nchange(configure(long_length
 )
 def test_imports_load_only_what_is_used(code, heavy):
     script = f"import sys\n{code}\nprint(*(name for name in {heavy} if name in sys.modules))"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert result.stdout.split() == []
+    assert check_process(sys.executable, "-c", script, cwd=ROOT).split() == []
 
 
 @pytest.mark.parametrize("name", sorted(set(lstr.__all__) - {"__version__"}))

@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterator
 
 import click
 import numpy as np
@@ -13,13 +12,12 @@ from lstr_cli.main import COMMANDS, cli
 from lstr_cli.options import MORE, Command, Option
 from tests.support.browser import write_greys
 from tests.support.documents import parse
-from tests.support.processes import run_process
+from tests.support.processes import check_process
 
 
-def list_commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, click.Command]]:
+def list_commands(group=cli, before=""):
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
-        assert command is not None
         if isinstance(command, click.Group):
             yield from list_commands(command, f"{before}{name} ")
         else:
@@ -52,9 +50,7 @@ def run_without(modules: tuple[str, ...], *words: object, **environment: str) ->
     """Return the output of a command that must not import modules."""
     code = "import sys\nfrom lstr_cli.main import main\ntry: main()\n"
     code += f"finally: assert not {{*{modules}}} & {{*sys.modules}}\n"
-    exit_code, out, err = run_process(sys.executable, "-c", code, *words, env=environment)
-    assert exit_code == 0, err
-    return out
+    return check_process(sys.executable, "-c", code, *words, env=environment)
 
 
 def test_quick_commands_import_no_slow_packages(small_set):

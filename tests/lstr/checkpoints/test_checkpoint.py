@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +12,7 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.lstr import LSTR
+from tests.support.processes import check_process
 from tests.support.tiny_models import TINY, tiny
 
 CLASSES = ("Background", "A", "B")
@@ -197,5 +197,4 @@ def test_other_content_is_refused(saved, content):
 def test_loading_does_not_import_the_compiler_of_torch(saved):
     """The import takes a second of each start."""
     program = f"import sys; from lstr import checkpoint; checkpoint.load({str(saved)!r}); "
-    program += "sys.exit('torch._dynamo' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    check_process(sys.executable, "-c", program + "sys.exit('torch._dynamo' in sys.modules)")
