@@ -159,7 +159,7 @@ def test_streams_are_chosen_by_name(root, info):
 
 def test_files_do_not_stay_mapped(root, info):
     """Linux allows 65,530 maps per process; HACS has 70,594 files."""
-    video = read_split(root, info, "training").videos[0]
+    (video,) = read_split(root, info, "training").videos
     windows = gather(video.features, [30], configure(rgb_dim=6, flow_dim=4))
     assert windows.long.shape == (1, 512, 10) and str(root) not in Path("/proc/self/maps").read_text()
     (root / "rgb_kinetics_resnet50" / "a.npy").unlink()

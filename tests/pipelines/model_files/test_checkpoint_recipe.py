@@ -57,19 +57,16 @@ def test_other_names_and_rates_of_features_are_reported(feature_set, lstr, tmp_p
     code, _, err = lstr("train", feature_set.features, "-o", tmp_path / "run", *train)
     assert code == 0 and "a second" not in err
     other = shutil.copytree(feature_set.features, tmp_path / "other")
-
-    def evaluate(features):
+    (other / "rgb_x").rename(other / "rgb_y")
+    for path in other.rglob("*.npy"):
+        np.save(path, np.repeat(np.load(path), 2, axis=0))
+    warnings = []
+    for features in (feature_set.features, other):
         command = ("evaluate", tmp_path / "run" / "checkpoint.pt", features, *labels, "--subset", "validation")
         code, _, err = lstr(*command, "--set", "resamples=0")
         assert code == 0, err
-        return err
-
-    assert "warning" not in evaluate(feature_set.features)
-    (other / "rgb_x").rename(other / "rgb_y")
-    warnings = evaluate(other)
-    assert "rgb_x, flow_x" in warnings and "rgb_y, flow_x" in warnings
-    for path in other.rglob("*.npy"):
-        np.save(path, np.repeat(np.load(path), 2, axis=0))
-    assert "v3: 128 chunks" in evaluate(other)
+        warnings.append(err)
+    assert "warning" not in warnings[0]
+    assert all(text in warnings[1] for text in ("rgb_x, flow_x", "rgb_y, flow_x", "v3: 128 chunks"))
     code, _, err = lstr("train", other, "-o", tmp_path / "run2", *train)
     assert code == 0 and "8 a second instead of 4" in err
