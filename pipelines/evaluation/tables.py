@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lstr.metrics import intervals
-from lstr.metrics.actions import ONSETS, TOLERANT
+from lstr.metrics.actions import ONSETS, SLACK, TOLERANT
 from lstr.metrics.event_errors import EDGE, EDGES, JudgedEvents
 from lstr.metrics.event_errors import OF_DETECTIONS as DETECTION_KINDS
 from lstr.metrics.event_errors import OF_LABELS as LABEL_KINDS
@@ -58,7 +58,10 @@ ResultTable = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 def figure_text(value: float | None, digits: int = 3) -> str:
     """Format a number; a dash for None and NaN."""
-    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+    if value is None or not math.isfinite(value):
+        return "–"
+    # half of the last digit, for example 2.25 s, is rounded away from 0, as in the sentence of the result
+    return f"{value + math.copysign(SLACK, value):.{digits}f}"
 
 
 def interval_text(edges: Sequence[float] | None, sign: str = "", digits: int = 3) -> str:
