@@ -202,7 +202,8 @@ class Planner:
         training, validation, testing = (chunks[subset] for subset in (TRAINING, VALIDATION, TESTING))
         preset, configs, folds = self.networks.preset, self.networks.configs, division.folds
         trained = in_training_order([stream for stream, config in configs.items() if config.epochs])
-        networks = {s: (1 + folds) * (STEP_START_S + configs[s].epochs * draws * self.sample_s[s]) for s in trained}
+        image_s = {s: configs[s].mean_area * self.sample_s[s] for s in trained}
+        networks = {s: (1 + folds) * (STEP_START_S + configs[s].epochs * draws * image_s[s]) for s in trained}
         features = testing * self.chunk_s
         for stream, config in configs.items():
             row = FEATURES_SHARE * self.sample_s[stream] * preset.parts[stream].crops

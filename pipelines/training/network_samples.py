@@ -124,7 +124,7 @@ class SampleSet:
         return pixels.unflatten(0, (len(keys), -1)), tuple(self.samples[index].label for *_, index in keys)
 
     def read(self, key: Key) -> list[np.ndarray]:
-        """Draw the chunks, crop and changes of a sample; return its images (*config.size, C), one for each segment."""
+        """Draw the chunks, crop and changes of a sample; return its images (H, W, C), one for each segment."""
         epoch, draw, index = key
         sample, config = self.samples[index], self.config
         random = np.random.default_rng((config.seed, epoch, draw))
@@ -145,7 +145,7 @@ class SampleSet:
         for chunk, movement in zip(chunks, movements, strict=True):
             image = self.videos[sample.video].picture(chunk, self.stream, movement)
             image = tinted(image, tint) if tint else image
-            images.append(augment(image, box, is_mirrored, config, self.is_inverted))
+            images.append(augment(image, box, is_mirrored, config, self.is_inverted, config.size_in(epoch)))
         return images
 
 
@@ -173,12 +173,14 @@ def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
     return np.clip((pixels - mean) * contrast + mean * brightness, 0, 255).astype(np.uint8)
 
 
-def augment(image: np.ndarray, box: Box, mirrored: bool, config: FinetuneConfig, inverted: bool) -> np.ndarray:
-    """Crop an image (H, W, C) uint8 to (*config.size, C); the x of mirrored flow may be inverted (255 − v)."""
+def augment(
+    image: np.ndarray, box: Box, mirrored: bool, config: FinetuneConfig, inverted: bool, size: tuple[int, int]
+) -> np.ndarray:
+    """Crop an image (H, W, C) uint8 to (*size, C); the x of mirrored flow may be inverted (255 − v)."""
     view = config.training_view
     image = view.fitted(image)
     # sides are shares of the image that the view makes, positions of the room that is left in this one
     w, h = round(box[0] * view.whole[1]), round(box[1] * view.whole[0])
     x, y = round(box[2] * (image.shape[1] - w)), round(box[3] * (image.shape[0] - h))
-    patch: np.ndarray = cv2.resize(image[y : y + h, x : x + w], view.size[::-1], interpolation=cv2.INTER_LINEAR)
+    patch: np.ndarray = cv2.resize(image[y : y + h, x : x + w], size[::-1], interpolation=cv2.INTER_LINEAR)
     return mirror_image(patch, flow=inverted) if mirrored else patch

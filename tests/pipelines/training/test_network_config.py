@@ -67,7 +67,14 @@ def test_unset_image_sizes_have_the_shape_of_the_videos():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"epochs": -1}, {"crop": 31}, {"short_side": 32, "crop": 64}, {"crop_range": 0.5}, {"zoom": 2.0}]
+    [
+        {"epochs": -1},
+        {"crop": 31},
+        {"short_side": 32, "crop": 64},
+        {"crop_range": 0.5},
+        {"zoom": 2.0},
+        {"early_size": 1.5},
+    ]
     + [{"height": 64}, {"height": 31, "width": 64}, {"samples": "chunks", "segments": 3}],
 )
 def test_invalid_settings_are_refused(settings):

@@ -73,7 +73,7 @@ def test_single_chunks_of_segments():
 def test_mirrored_images():
     image = np.random.default_rng(0).integers(0, 256, (32, 40, 10), np.uint8)
     box, config = (0.875, 0.75, 0.5, 0.5), FinetuneConfig(short_side=32, crop=32)
-    plain, mirrored = (augment(image, box, is_mirrored, config, False) for is_mirrored in (False, True))
+    plain, mirrored = (augment(image, box, is_mirrored, config, False, (32, 32)) for is_mirrored in (False, True))
     np.testing.assert_array_equal(mirrored[:, ::-1], plain)
 
 
@@ -101,9 +101,11 @@ def test_mirrored_flow_has_the_opposite_sign_but_differences_do_not():
 def test_a_drawn_sample_has_images_and_a_label(stream, channels):
     known, cached = planted(1)
     samples = samples_of({i: (known.videos[i], LENGTH) for i in cached}, CLASSES)
-    data = SampleSet(samples, cached, stream, FinetuneConfig(segments=3, short_side=40, crop=32, seed=5))
+    config = FinetuneConfig(segments=3, short_side=40, crop=32, seed=5, epochs=4, early_size=0.75)
+    data = SampleSet(samples, cached, stream, config)
     images, labels = data.batch([(2, 7, 1)])
     assert images.shape == (1, 3, channels, 32, 32) and images.dtype == torch.uint8 and labels == (samples[1].label,)
+    assert data.batch([(1, 7, 1)])[0].shape == (1, 3, channels, 24, 24), "the first half of the epochs"
     assert torch.equal(data.batch([(2, 7, 1)])[0], images) and not torch.equal(data.batch([(2, 8, 1)])[0], images)
 
 
