@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.kinds import KINDS
-from lstr.kinds import presets as kinds_presets
+from lstr.kinds import KINDS, presets
 from lstr.pipelines.progress import Finished, Progress
 from tests.support.documents import ROOT, parse
 from tests.support.processes import run_process
@@ -105,10 +104,10 @@ def test_checkpoints_are_compared_without_versions_and_dates(tmp_path):
 
 
 def test_every_kind_of_model_is_compared():
-    known = kinds_presets()
+    known = presets()
     known["small"] = known["rnn-small"]  # its earlier name, which both commits accept
-    presets = equality_kinds.PRESETS.items()
-    assert {settings.get("model.kind", known[name].model.kind) for name, settings in presets} == set(KINDS)
+    compared = equality_kinds.PRESETS.items()
+    assert {settings.get("model.kind", known[name].model.kind) for name, settings in compared} == set(KINDS)
 
 
 def test_jobs_without_results_are_reported(tmp_path):

@@ -11,8 +11,6 @@ import torch
 from torch import nn
 
 from lstr.extractors import devices, lanes
-from lstr.extractors.devices import fast_precision
-from lstr.extractors.lanes import Lane
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import IMAGES, Ahead, TwoStream
 from lstr.extractors.video.frames import Chunk
@@ -34,9 +32,9 @@ CORES = "processor\t: 0\n{}\n\nprocessor\t: 1\nvendor_id\t: another\nflags\t\t: 
 )
 def test_fast_precision_of_a_cpu(monkeypatch, tmp_path, description, precision):
     monkeypatch.setattr(devices, "CPU", tmp_path / "cpuinfo")
-    assert fast_precision("cpu") == "float32", "a system without this file"
+    assert devices.fast_precision("cpu") == "float32", "a system without this file"
     devices.CPU.write_text(CORES.format(description))
-    assert fast_precision("cpu") == precision
+    assert devices.fast_precision("cpu") == precision
 
 
 @pytest.mark.parametrize("n", [1, 2, 50])
@@ -60,7 +58,7 @@ RGB = NetworkRecipe("tiny", "custom", "", 10, (104.0, 117.0, 128.0), (58.0, 57.0
 FLOW = NetworkRecipe("tiny", "custom", "", 10, (128.0,) * 10, (1.0,) * 10, width=6)
 
 
-class ReplayLane(Lane):
+class ReplayLane(lanes.Lane):
     """A lane that copies results, and replays into the same memory as a CUDA graph does."""
 
     captures = True

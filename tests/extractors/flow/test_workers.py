@@ -14,21 +14,13 @@ from lstr.extractors.flow import tvl1_gpu
 from lstr.extractors.flow import workers as workers_module
 from lstr.extractors.flow.tvl1_cluster import code_key, compile_options
 from lstr.extractors.flow.tvl1_gpu import OPENERS, BatchingThread, Solver, open_solver, try_pair
-from lstr.extractors.flow.workers import (
-    ALGORITHMS,
-    DIFFERENCE,
-    GPU_THREADS,
-    FlowWorkers,
-    choose_backend,
-    native_flow,
-    to_bytes,
-)
+from lstr.extractors.flow.workers import ALGORITHMS, DIFFERENCE, GPU_THREADS, FlowWorkers, choose_backend, to_bytes
 from tests.support.flow_frames import needs_kernel, texture
 
 
 def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     """Solve `small_pair`, which has one scale, with the compiled kernel of the processor."""
-    return torch.from_numpy(native_flow(i0[0].byte().numpy(), i1[0].byte().numpy())).movedim(-1, 0)[None]
+    return torch.from_numpy(workers_module.native_flow(*(i[0].byte().numpy() for i in (i0, i1)))).movedim(-1, 0)[None]
 
 
 def rgb_chunk(seed: int) -> np.ndarray:
@@ -151,15 +143,12 @@ def test_batches_for_a_gpu(error):
     thread.close()
 
 
-CPU = torch.device("cpu")
-
-
 @needs_kernel
 def test_reference_flow_of_the_small_pair():
-    try_pair(Solver("cluster", compiled_solve), CPU)
+    try_pair(Solver("cluster", compiled_solve), torch.device("cpu"))
     for error in (1, float("nan")):
         with pytest.raises(FlowError, match="cluster"):
-            try_pair(Solver("cluster", lambda i0, i1, u, error=error: u + error), CPU)
+            try_pair(Solver("cluster", lambda i0, i1, u, error=error: u + error), torch.device("cpu"))
 
 
 @needs_kernel
@@ -170,7 +159,7 @@ def test_triton_replaces_a_kernel_that_fails(error, monkeypatch):
     openers["cluster"].side_effect = error
     monkeypatch.setattr(tvl1_gpu, "OPENERS", openers)
     monkeypatch.setattr(tvl1_gpu, "_opened", {})
-    monkeypatch.setattr(tvl1_gpu, "try_pair", lambda solver, device: try_pair(solver, CPU))
+    monkeypatch.setattr(tvl1_gpu, "try_pair", lambda solver, device: try_pair(solver, torch.device("cpu")))
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.delenv("LSTR_FLOW_KERNEL", raising=False)
     solver = open_solver("cuda:0")

@@ -68,10 +68,7 @@ def videos(tmp_path_factory) -> dict[str, Path]:
 
 
 def difference_from_ffmpeg(frames: Iterable[SourceFrame], video: Video) -> str:
-    """Describe the first difference between frames at 24 FPS and FFmpeg's fps filter; empty for equal frames.
-
-    Only the number is compared for a video without a clock.
-    """
+    """Describe the first difference from FFmpeg's fps filter at 24 FPS; without a clock, only in number."""
     n = 0
     for n, (frame, image) in enumerate(zip_longest(resample(frames), ffmpeg_24(video.path)), 1):
         if frame is None or image is None:

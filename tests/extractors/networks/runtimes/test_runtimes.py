@@ -14,6 +14,7 @@ from torch import nn
 
 from lstr.errors import NetworkRuntimeError
 from lstr.extractors.networks import runtime as runtimes
+from lstr.extractors.networks import torch_runtime
 from lstr.extractors.networks.archive import write_archive
 from lstr.extractors.networks.build import build_network, calibrate, fingerprint, network_recipe, randomise
 from lstr.extractors.networks.converted_networks import open_graph, open_network
@@ -22,15 +23,7 @@ from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.published import find_weights
 from lstr.extractors.networks.runtime import NetworkJob, choose_runtime
-from lstr.extractors.networks.torch_runtime import (
-    DTYPES,
-    PooledNetwork,
-    Ranges,
-    Scale,
-    check_features,
-    fuse,
-    make_network_graph,
-)
+from lstr.extractors.networks.torch_runtime import PooledNetwork, check_features, fuse, make_network_graph
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
@@ -106,8 +99,8 @@ def features_by_torch(job: NetworkJob, images: np.ndarray) -> np.ndarray:
 @torch.inference_mode()
 def int8_job(job: NetworkJob) -> NetworkJob:
     fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
-    ranges = Ranges(fused, job.part)
-    fused(Scale(job.part)(torch.from_numpy(images_of(job, 8)[:, 0])))
+    ranges = torch_runtime.Ranges(fused, job.part)
+    fused(torch_runtime.Scale(job.part)(torch.from_numpy(images_of(job, 8)[:, 0])))
     return replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8")
 
 
@@ -351,6 +344,6 @@ def test_a_gpu_computes_the_features_of_the_cpu(network):
     backbone, x = network
     expected = backbone(x).mean((2, 3))
     on_gpu = copy.deepcopy(backbone).cuda()
-    for precision, min_cosine in (("float32", 0.9999), ("bf16", 0.999)):
-        features = fuse(on_gpu, precision, "cuda")(x.cuda().to(DTYPES[precision])).float().mean((2, 3)).cpu()
+    for precision, dtype, min_cosine in (("float32", torch.float32, 0.9999), ("bf16", torch.bfloat16, 0.999)):
+        features = fuse(on_gpu, precision, "cuda")(x.cuda().to(dtype)).float().mean((2, 3)).cpu()
         assert torch.cosine_similarity(features, expected).min() >= min_cosine
