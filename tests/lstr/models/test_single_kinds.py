@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from lstr import streaming
 from lstr.batch import predict
 from lstr.models import colar, gatehub
-from lstr.models.convolutional import same_run
 from lstr.models.encoder_decoder import rewards
 from lstr.models.layers import PackedLinear
 from lstr.models.trn import REACH, TENTHS, tenths_of
@@ -174,22 +173,18 @@ def test_lap_learns_the_progress_of_actions():
     torch.testing.assert_close(loss, loss_of(logits, model.outputs(), supervision) + expected)
 
 
-def test_chunks_of_the_same_run_as_the_newest():
-    labels = torch.eye(4)[torch.tensor([[1, 0, 1, 3, 1, 1, 0, 0]])]
-    present = torch.arange(8)[None] < 6
-    assert same_run(labels, labels[:, 5], present)[0].tolist() == [False] * 4 + [True] * 2 + [False] * 2
-    across_ambiguous = [False, False, True, False, True, True, False, False]
-    assert same_run(labels, labels[:, 5], present, 3)[0].tolist() == across_ambiguous
-
-
 def test_tfn_learns_which_chunks_belong_to_the_newest_action():
     model = tiny(kind="tfn-like")
     windows, supervision = labelled_windows(model, (3, 24))
+    targets = supervision.targets.clone()
+    targets[1, [1, 5]] = torch.eye(C)[[2, 4]]  # the same action before another one, and an ambiguous chunk in it
+    targets[0, 5:] = 0  # slots after the newest chunk
+    supervision = replace(supervision, targets=targets, ignore=4)
     logits, relevance = model(windows)
     wanted = torch.tensor([[1.0] * 4 + [0.0] * 2, [0.0] * 3 + [1.0] * 3])
     each = F.binary_cross_entropy_with_logits(relevance, wanted, reduction="none")
-    expected = (each[0, :4].mean() + each[1].mean()) / 2
-    newest = F.cross_entropy(logits[:, 0], torch.tensor([0, 2]))
+    expected = (each[0, :4].mean() + each[1, [0, 1, 2, 3, 5]].mean()) / 2
+    newest = F.cross_entropy(logits[:, 0, :4], torch.tensor([0, 2]))
     torch.testing.assert_close(model.loss((logits, relevance), windows, supervision), newest + expected)
 
 
