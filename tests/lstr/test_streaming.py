@@ -67,9 +67,8 @@ def test_a_model_without_rgb_or_flow(missing):
     torch.testing.assert_close(scores, scores_of(model, torch.from_numpy(features))[:, 0], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("changes", [{"gru": True}, {"kind": "lfb"}], ids=str)
-def test_interleaved_streams_do_not_mix(changes):
-    model, videos = tiny(**changes), [video(40), video(40, 1)]
+def test_interleaved_streams_do_not_mix():
+    model, videos = tiny(gru=True), [video(40), video(40, 1)]
     first = streaming.create(model)
     states = [first, streaming.create(model, like=first)]
     assert states[1].constants is states[0].constants

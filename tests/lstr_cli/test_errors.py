@@ -54,7 +54,6 @@ WRONG = [
     (2, f"{EVALUATE} {{labels}} --subset odd", "odd"),
     (2, f"{EVALUATE} {{labels}} --to md --json", "--json"),
     (2, f"{EVALUATE} {{labels}} --to md --choose-thresholds", "--choose-thresholds"),
-    (2, f"{TRAIN} {{bad}}/training.json", "ghost"),
     (2, f"{TRAIN} {{bad}}/reverse.json", "scene_00"),
     (2, f"{TRAIN} {{bad}}/none.json", "none.json"),
     (4, "detect {video} -c {bad}/text.mp4", "text.mp4"),
@@ -92,7 +91,7 @@ def bad(tmp_path, small_set, sound_only):
     shutil.copytree(small_set.features, folder / "features")
     recipe = json.loads((folder / "features" / "recipe.json").read_text())
     (folder / "features" / "recipe.json").write_text(json.dumps(recipe | {"long_side": 160}))
-    for name in ("testing", "training", "classes", "reverse"):
+    for name in ("testing", "classes", "reverse"):
         labels = json.loads(small_set.labels.read_text())
         if name == "classes":
             labels["classes"].append("somersault")
