@@ -127,6 +127,18 @@ def lstr(monkeypatch, capsys):
     return run
 
 
+@pytest.fixture
+def run(lstr):
+    """Run a command that succeeds; return its standard output and standard error."""
+
+    def run(*words) -> tuple[str, str]:
+        code, out, err = lstr(*words)
+        assert code == 0, err
+        return out, err
+
+    return run
+
+
 @pytest.fixture(autouse=True)
 def isolated_home(monkeypatch, tmp_path_factory, base):
     """Give each test an empty home folder; converted networks are shared."""

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from lstr.extractors import run
 from lstr.extractors.networks.runtime import RUNTIMES, is_installed
 from lstr.extractors.networks.weights_file import WeightSources
+from lstr.extractors.run import IMAGES
 from lstr.extractors.twostream import build_twostream
 from lstr.pipelines import bench
 from tests.support.errors import assert_error
@@ -21,10 +21,9 @@ def video(small_set):
 
 
 @pytest.mark.long
-def test_the_record_of_a_recipe_is_consistent(lstr, video):
-    code, out, err = lstr("bench", "--input", video, "--recipe", "smallest", "--set", f"chunks={CHUNKS}", "--json")
-    assert code == 0, err
-    record = json.loads(out)
+def test_the_record_of_a_recipe_is_consistent(run, video):
+    words = ("bench", "--input", video, "--recipe", "smallest", "--set", f"chunks={CHUNKS}", "--json")
+    record = json.loads(run(*words)[0])
     assert list(record["stages"]) == ["decode", "flow", "flow_features", "lstr"]
     stages, whole = record["stages"], record["end_to_end"]
     for name in stages:
@@ -42,12 +41,10 @@ def test_the_record_of_a_recipe_is_consistent(lstr, video):
 
 
 @pytest.mark.slow
-def test_every_installed_runtime_is_measured(lstr, video, monkeypatch):
+def test_every_installed_runtime_is_measured(run, video, monkeypatch):
     monkeypatch.setattr(bench, "RECIPES", {"live": "rnn-small"})
     monkeypatch.setattr(bench, "SECONDS", 0.1)
-    code, out, err = lstr("bench", "--input", video, "--json")
-    assert code == 0, err
-    record = json.loads(out)
+    record = json.loads(run("bench", "--input", video, "--json")[0])
     row = record["recipes"]["live"]
     assert [variant["runtime"] for variant in row["variants"]] == [name for name in RUNTIMES if is_installed(name)]
     cheapest = min(row["variants"], key=lambda variant: variant["processor_seconds_per_second"])
@@ -61,7 +58,7 @@ def test_every_installed_runtime_is_measured(lstr, video, monkeypatch):
 
 def test_batches_larger_than_the_video_are_measured(video, monkeypatch):
     """As on a GPU, where a network takes 64 images at a time."""
-    monkeypatch.setitem(run.IMAGES, "cpu", 64)
+    monkeypatch.setitem(IMAGES, "cpu", 64)
     monkeypatch.setattr(bench, "SECONDS", 0.001)
     twostream = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(), "cpu", "float32")
     chunks = list(bench.first_chunks(video, SMALL.long_side, 5))

@@ -18,7 +18,10 @@ GUIDE = ROOT / "CONTRIBUTING.md"
 
 @pytest.fixture
 def install(tmp_path):
-    """Install a package of one module: install(group, module, code, **entries) -> `lstr` where it is installed."""
+    """Install a package of one module: install(group, module, code, **entries) -> `lstr` where it is installed.
+
+    That runs a command and returns its standard output and standard error.
+    """
 
     def install(group: str, module: str, code: str, **entries: str):
         site = tmp_path / "site"
@@ -31,10 +34,10 @@ def install(tmp_path):
         (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
         environment = {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "OMP_NUM_THREADS": "1"}
 
-        def run(*words) -> tuple[int, str, str]:
-            code, out, err = run_process(*LSTR, *words, env=environment, timeout=900)
-            assert "Traceback" not in err
-            return code, out, err
+        def run(*words, code: int = 0) -> tuple[str, str]:
+            exit_code, out, err = run_process(*LSTR, *words, env=environment, timeout=900)
+            assert exit_code == code and "Traceback" not in err, err
+            return out, err
 
         return run
 
@@ -48,14 +51,14 @@ def test_a_label_format_works_next_to_a_broken_format(install, small_set, tmp_pa
     lstr = install("lstr.label_formats", "toy_format", block_with(GUIDE, "python", "class Toy"), **entries)
     labels, toy, copy = tmp_path / "a.json", tmp_path / "a.toy", tmp_path / "copy.json"
     labels.write_text(json.dumps({"database": {"a": {"annotations": [{"label": "jump", "segment": [1, 2.5]}]}}}))
-    code, _, err = lstr("labels", "convert", labels, "-o", toy)
-    assert code == 0 and toy.read_text() == "1.0|2.5|jump\n" and "broken" in err, err
-    code, _, err = lstr("labels", "convert", toy, "-o", copy)
-    assert code == 0 and json.loads(copy.read_text())["database"] == json.loads(labels.read_text())["database"], err
-    code, _, err = lstr("labels", "convert", labels, "--to", "pdf")
-    assert code == 2 and "thumos" in err and "toy" in err, err
-    code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,toy")
-    assert code == 0 and len([*tmp_path.glob("scene_*.toy")]) == 4, err
+    _, err = lstr("labels", "convert", labels, "-o", toy)
+    assert toy.read_text() == "1.0|2.5|jump\n" and "broken" in err
+    lstr("labels", "convert", toy, "-o", copy)
+    assert json.loads(copy.read_text())["database"] == json.loads(labels.read_text())["database"]
+    _, err = lstr("labels", "convert", labels, "--to", "pdf", code=2)
+    assert "thumos" in err and "toy" in err
+    lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,toy")
+    assert len([*tmp_path.glob("scene_*.toy")]) == 4
 
 
 @pytest.mark.long
@@ -66,10 +69,9 @@ def test_a_kind_of_model_trains_and_detects(install, lstr, small_set, tmp_path):
     entry = json.loads(entry)
     own = install("lstr.kinds", entry.partition(":")[0], block_with(page, "python", "class MeanConfig"), mean=entry)
     small = ("--preset", "mean-small", "--set", "model.share=0.25", "--set", "train.epochs=2")
-    code, _, err = own("train", small_set.features, "--labels", small_set.labels, "-o", run, *small)
-    assert code == 0, err
-    code, _, err = own("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")
-    assert code == 0 and (tmp_path / "scene_00.json").exists(), err
+    own("train", small_set.features, "--labels", small_set.labels, "-o", run, *small)
+    own("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")
+    assert (tmp_path / "scene_00.json").exists()
     code, _, err = lstr("info", run / "checkpoint.pt")
     assert code == 2 and str(run / "checkpoint.pt") in err and "'mean'" in err
 
@@ -80,11 +82,10 @@ def test_a_broken_kind_does_not_affect_working_kinds(install, tmp_path):
     path = tmp_path / "epoch-25.pth"
     torch.save({"epoch": 25, "model_state_dict": make_model(configure(**TINY), 22).state_dict()}, path)
     lstr = install("lstr.kinds", "broken_kind", "", broken="broken_module:KIND")
-    code, out, err = lstr("info", path)
-    assert code == 0 and "lstr" in out and "broken" in err, err
-    code, out, err = lstr("models", "--json")
-    assert code == 0 and "lstr" in [kind["kind"] for kind in json.loads(out)]
-    assert lstr("models", "broken")[0] == 2
+    out, err = lstr("info", path)
+    assert "lstr" in out and "broken" in err
+    assert "lstr" in [kind["kind"] for kind in json.loads(lstr("models", "--json")[0])]
+    lstr("models", "broken", code=2)
 
 
 @pytest.mark.long
@@ -95,37 +96,35 @@ def test_a_network_of_a_package_extracts_features(install, lstr, small_set, tmp_
     own = install("lstr.networks", "tiny_network", block_with(GUIDE, "python", "networks.network import"), **entries)
     features = tmp_path / "features"
 
-    def extract(name: str, output) -> tuple[int, str, str]:
+    def extract(name: str, output, code: int = 0) -> str:
         recipe = tmp_path / f"{name}.json"
         recipe.write_text(json.dumps({"rgb": {"network": name}, "flow": None, "crop": 40, "short_side": 40}))
-        return own("extract", small_set.videos, "-o", output, "--recipe", recipe)
+        return own("extract", small_set.videos, "-o", output, "--recipe", recipe, code=code)[1]
 
-    code, _, err = extract("tiny", features)
-    assert code == 0 and (features / "rgb_random_tiny").is_dir(), err
+    extract("tiny", features)
+    assert (features / "rgb_random_tiny").is_dir()
     code, out, err = lstr("info", features, "--json")
     network = json.loads(out)["recipe"]["rgb"]
     assert code == 0 and (network["network"], network["width"]) == ("tiny", 8), err
     code, _, err = lstr("extract", small_set.videos, "-o", tmp_path / "other", "--recipe", features)
     assert code == 4 and "tiny" in err
     for name in ("odd", "lost"):
-        code, _, err = extract(name, tmp_path / name)
-        assert code == 4 and name in err, err
+        assert name in extract(name, tmp_path / name, code=4)
 
 
 @pytest.mark.long
-def test_a_network_of_a_package_is_trained_and_run_by_each_runtime(lstr, small_set, tmp_path, monkeypatch):
+def test_a_network_of_a_package_is_trained_and_run_by_each_runtime(run, small_set, tmp_path, monkeypatch):
     names: dict = {}
     exec(block_with(GUIDE, "python", "networks.network import"), names)
     monkeypatch.setitem(NETWORKS, "tiny", names["TINY"])
     recipe = {"rgb": {"network": "tiny"}, "flow": None, "crop": 40, "short_side": 40}
     (tmp_path / "tiny.json").write_text(json.dumps(recipe))
     words = ("--labels", small_set.labels, "-o", tmp_path / "w", "--recipe", tmp_path / "tiny.json")
-    code, _, err = lstr("finetune", small_set.videos, *words, "--set", "epochs=1", "--set", "draws=8")
-    assert code == 0, err
+    run("finetune", small_set.videos, *words, "--set", "epochs=1", "--set", "draws=8")
     features = []
     for runtime in ("torch", "openvino", "onnxruntime"):
         words = ("--recipe", tmp_path / "w", "--set", f"runtime={runtime}", "--workers", 1)
-        code, _, err = lstr("extract", small_set.videos / "scene_00.mp4", "-o", tmp_path / runtime, *words)
-        assert code == 0 and "Torch computes it" not in err, err
+        _, err = run("extract", small_set.videos / "scene_00.mp4", "-o", tmp_path / runtime, *words)
+        assert "Torch computes it" not in err
         features.append(np.load(next((tmp_path / runtime).glob("*/scene_00.npy"))))
     assert all(np.abs(features[0] - other).max() < 0.05 * np.abs(features[0]).max() for other in features)

@@ -27,7 +27,7 @@ SMALL = {
 
 
 @pytest.mark.slow
-def test_learn_and_detect_with_five_streams(small_set, tmp_path, lstr):
+def test_learn_and_detect_with_five_streams(small_set, tmp_path, run):
     """Detection from pixels and from features agrees; the network of `change` is not trained."""
     (tmp_path / "five.json").write_text(json.dumps(SMALL))
     settings = {"epochs": "1", "change.epochs": "0", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
@@ -46,25 +46,12 @@ def test_learn_and_detect_with_five_streams(small_set, tmp_path, lstr):
     (tmp_path / "features").symlink_to(features.path)
     scores = []
     for source in (next(small_set.videos.rglob(f"{video_id}.mp4")), tmp_path / "features"):
-        code, _, err = lstr("detect", source, "-m", path, "-f", "npy", "-o", tmp_path / f"{source.name} out")
-        assert code == 0, err
+        run("detect", source, "-m", path, "-f", "npy", "-o", tmp_path / f"{source.name} out")
         scores.append(np.load(next((tmp_path / f"{source.name} out").rglob(f"{video_id}*.npy"))))
     np.testing.assert_allclose(*scores, atol=1e-3)
 
 
 SETTINGS = [f"--set=model.{name}={value}" for name, value in TINY.items()] + ["--set=train.max_steps=2"]
-
-
-@pytest.fixture
-def run(lstr):
-    """Run a command that succeeds; return its standard output and standard error."""
-
-    def run(*words) -> tuple[str, str]:
-        code, out, err = lstr(*words)
-        assert code == 0, err
-        return out, err
-
-    return run
 
 
 @pytest.mark.long
