@@ -6,6 +6,7 @@ import json
 import reprlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = 80
@@ -16,11 +17,13 @@ class LstrError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
-        if hint:
-            self.add_note(f"hint: {hint}")  # shown below a traceback
+        self.add_note(f"hint: {hint}")  # shown below a traceback
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (*self.args, self.hint), self.__dict__  # pickle would pass `args` only, without the hint
 
 
 class ConfigError(LstrError):
@@ -75,10 +78,8 @@ class HistoryError(LstrError):
     exit_code = 2
 
 
-class DeliveryError(LstrError):
+class DeliveryError(Exception):
     """A notification that could not be delivered and will be retried; the message contains no address and no secret."""
-
-    exit_code = 3
 
 
 class ExtractorError(LstrError):
@@ -131,6 +132,11 @@ class NetworkRuntimeError(ExtractorError):
 
 class FlowError(ExtractorError):
     """Optical flow that this machine cannot compute, or a flow worker that died."""
+
+    def __init__(
+        self, message: str, hint: str = "set LSTR_FLOW_BACKEND=native, to compute the same flow on the CPU."
+    ) -> None:
+        super().__init__(message, hint)
 
 
 class WeightsError(ExtractorError):

@@ -35,7 +35,6 @@ Planes = NDArray[np.uint8]
 TimedPlanes = Future[tuple[Planes, float]]
 
 VARIABLE = "LSTR_FLOW_KERNEL"
-OTHER_BACKEND = "set LSTR_FLOW_BACKEND=native, to compute the same flow on the CPU."
 PAIR_SIDE = 16  # pixels of the pair that each kernel solves first
 PAIR_FLOW = (0.68063, 0.04207)  # mean flow of that pair in pixels, x and y
 PAIR_TOLERANCE = 1e-3  # pixels
@@ -70,7 +69,7 @@ def open_solver(device: torch.device | str) -> Solver:
     if wanted and wanted not in OPENERS:
         raise FlowError(f"{VARIABLE} is {wanted!r}, not one of {', '.join(OPENERS)}.", f"unset {VARIABLE}.")
     if device.type != "cuda":
-        raise FlowError(f"TV-L1 on a GPU needs a CUDA device, not {device}.", OTHER_BACKEND)
+        raise FlowError(f"TV-L1 on a GPU needs a CUDA device, not {device}.")
     if device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
     failures: list[FlowError] = []
@@ -80,8 +79,8 @@ def open_solver(device: torch.device | str) -> Solver:
             return replace(kernel, failures=tuple(failures))
         failures.append(kernel)
     if wanted:
-        raise FlowError(str(failures[0]), f"unset {VARIABLE} for another kernel, or {OTHER_BACKEND}")
-    raise FlowError(f"No kernel of TV-L1 runs on this GPU. {' '.join(map(str, failures))}", OTHER_BACKEND)
+        raise FlowError(str(failures[0]), f"unset {VARIABLE} for another kernel, or set LSTR_FLOW_BACKEND=native.")
+    raise FlowError(f"No kernel of TV-L1 runs on this GPU. {' '.join(map(str, failures))}")
 
 
 def _open_kernel(device: torch.device, name: str) -> Solver | FlowError:
@@ -293,7 +292,7 @@ class BatchingThread:
             failure = error
             if isinstance(error, RuntimeError):  # of the device; LstrErrors stay
                 sentence = f"The GPU could not compute the flow of a chunk ({first_line(error)})."
-                failure = FlowError(sentence, "set LSTR_FLOW_BACKEND=native.")
+                failure = FlowError(sentence)
                 failure.__cause__ = error
             for _, flow in batch:
                 flow.set_exception(failure)

@@ -118,7 +118,7 @@ class CommandNotifier(Notifier):
     def check(self) -> None:
         """Raise ConfigError if the program does not exist."""
         if which(self.config.command[0]) is None:
-            raise ConfigError(f"program not found: {self.config.command[0]}.")
+            raise ConfigError(f"program not found: {self.config.command[0]}.", "install it, or correct `command`.")
 
     def send(self, notice: Notice, now: datetime) -> None:
         """Start the program and wait for it."""

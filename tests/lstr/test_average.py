@@ -49,9 +49,8 @@ def test_a_contradictory_file_is_refused(members, tmp_path):
     changes = [({"config": json.dumps({**config, "members": value})}, error) for value, error in damage]
     for change, error in [*changes, ({"classes": json.dumps(CLASSES[:4])}, CheckpointError)]:
         torch.save({**content, **change}, tmp_path / "b.pt")
-        with pytest.raises(error) as caught:
+        with pytest.raises(error):
             checkpoint.load(tmp_path / "b.pt")
-        assert caught.value.hint
 
 
 def test_an_average_is_a_kind_that_cannot_be_trained():

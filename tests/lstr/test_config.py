@@ -47,7 +47,7 @@ def test_invalid_and_conflicting_settings_are_named(valid, name, value):
     with pytest.raises(ConfigError) as caught:
         configure(**{**valid, name: value})
     words = [name, str(value), *map(str, valid.values() if len(valid) == 1 else ())]
-    assert all(word.lower() in str(caught.value).lower() for word in words) and caught.value.hint
+    assert all(word.lower() in str(caught.value).lower() for word in words)
 
 
 def test_override_reads_text_as_the_type_of_the_field():
@@ -66,7 +66,6 @@ def test_override_reads_text_as_the_type_of_the_field():
     for name, value in [(name, value) for name, values in wrong.items() for value in values]:
         with pytest.raises(ConfigError, match=f"^{name} is ") as caught:
             override(Recipe(), {name: value})
-        assert caught.value.hint
 
 
 def test_json_round_trip_and_refusals():

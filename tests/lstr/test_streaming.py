@@ -103,9 +103,8 @@ def test_invalid_features_are_refused_and_leave_the_stream_unchanged(n_streams):
         ((broken, flow), None),
         ((rgb, flow - float("inf")), None),
     ):
-        with pytest.raises(LstrError, match=name) as caught:
+        with pytest.raises(LstrError, match=name):
             streaming.step(model, state, *pair)
-        assert caught.value.hint
     scores = torch.cat([before, run(model, features[9:], state)])
     torch.testing.assert_close(scores[:, -1, 0], scores_of(model, features[:, -1])[:, 0], atol=1e-5, rtol=0)
     other = tiny(grid="sliding")
@@ -122,7 +121,7 @@ def test_invalid_features_of_a_whole_video_are_refused():
     for shape in ((20, 7), (8,), (1, 20, 8)):
         with pytest.raises(LstrError) as caught:
             batch.predict(tiny(), torch.randn(shape))
-        assert str(shape) in str(caught.value) and caught.value.hint
+        assert str(shape) in str(caught.value)
     features = video(20)
     for chunk, value in ((13, float("nan")), (11, float("-inf"))):
         features[chunk, 2] = value
@@ -135,9 +134,8 @@ def test_saved_streams_of_other_models_and_invalid_files_are_refused(tmp_path):
     streaming.save(path, streaming.create(model))
     models = [tiny(**changes) for changes in ({"grid": "sliding"}, {"d_model": 32}, {"kind": "lfb"}, {"seed": 1})]
     for other in (*models, tiny().train()):
-        with pytest.raises(LstrError) as caught:
+        with pytest.raises(LstrError):
             streaming.restore(path, other)
-        assert caught.value.hint
     checkpoint.save(tmp_path / "best.pt", model, ("Background", "a", "b", "c", "d"), None, {})
     torch.save({"format": "lstr-stream/1"}, tmp_path / "old.pt")
     torch.save([1, 2], tmp_path / "list.pt")
@@ -175,4 +173,4 @@ def test_a_damaged_stream_is_refused(tmp_path, name, value):
     torch.save(content, path)
     with pytest.raises(LstrError) as caught:
         streaming.restore(path, model)
-    assert caught.value.hint and len(str(caught.value)) < 300
+    assert len(str(caught.value)) < 300

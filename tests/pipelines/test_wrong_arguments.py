@@ -23,7 +23,7 @@ def assert_refused(call, text: str = "") -> None:
     """The call raises an error with this text and a hint."""
     with pytest.raises(LstrError) as caught:
         call()
-    assert caught.value.hint and caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
     assert text in str(caught.value)
 
 

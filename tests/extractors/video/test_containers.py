@@ -106,9 +106,8 @@ def test_a_remote_playlist_with_local_and_remote_segments(tmp_path, server, secr
 
 @pytest.mark.parametrize("address", ["file:///etc/hostname", "concat://a|b", "ftp://host/a.mp4", "data://x"])
 def test_other_protocols_are_refused(server, secret, address):
-    with pytest.raises(VideoError) as caught:
+    with pytest.raises(VideoError):
         open_container(address)
-    assert caught.value.hint
     assert count_frames(f"{server.root}/to/{server.root}/secret.ts") == 24
     with pytest.raises(VideoError):
         count_frames(f"{server.root}/to/{address}")

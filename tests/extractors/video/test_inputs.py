@@ -44,9 +44,8 @@ def test_files_folders_and_patterns(folder, patterns, ids):
 
 
 def test_ids_of_videos_with_equal_stems(folder):
-    with pytest.raises(MissingPathError, match="'x'") as caught:
+    with pytest.raises(MissingPathError, match="'x'"):
         find_videos(["a/x.mp4", "b/x.MP4"])
-    assert caught.value.hint
     assert list(find_videos(["a/x.mp4", "b/x.MP4"], root=folder)) == ["a/x", "b/x"]
     with pytest.raises(MissingPathError):
         find_videos(["a/x.mp4"], root="b")
@@ -83,4 +82,4 @@ def test_names_that_are_too_long_for_a_path():
     """A line of a file that is not a list of paths; the message shortens it."""
     with pytest.raises(MissingPathError, match="…") as caught:
         find_videos(["b " * 5000])
-    assert caught.value.hint and len(str(caught.value)) < 200
+    assert len(str(caught.value)) < 200

@@ -233,9 +233,8 @@ def test_an_mp4_through_a_pipe(tmp_path, monkeypatch):
         with piped(content) as pipe, pytest.raises(VideoError):
             list(PyAVReader(pipe).frames(64))
     monkeypatch.setattr(containers, "MAX_COPY", 1000)
-    with piped(last) as pipe, pytest.raises(VideoError) as caught:
+    with piped(last) as pipe, pytest.raises(VideoError):
         list(PyAVReader(pipe).frames(64))
-    assert caught.value.hint
 
 
 STEPS = random.Random(3)

@@ -81,9 +81,8 @@ def test_settings_that_contradict_the_tensors_are_refused(tmp_path, changes, ove
         write_published(tmp_path / "a.pt")
     else:
         checkpoint.save(tmp_path / "a.pt", tiny(n_classes=3, **changes), CLASSES, None, {})
-    with pytest.raises((CheckpointError, ConfigError), match=values) as caught:
+    with pytest.raises((CheckpointError, ConfigError), match=values):
         checkpoint.load(tmp_path / "a.pt", {"n_heads": 4, **overrides})
-    assert caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -168,16 +167,14 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_refused(saved, damage):
     saved.write_bytes(DAMAGES[damage](saved.read_bytes()))
-    with pytest.raises(CheckpointError, match=r"best\.pt") as caught:
+    with pytest.raises(CheckpointError, match=r"best\.pt"):
         checkpoint.load(saved)
-    assert caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["missing.pt", ""])
 def test_a_missing_file_and_a_folder_are_refused(tmp_path, name):
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError):
         checkpoint.load(tmp_path / name)
-    assert caught.value.hint
 
 
 OTHER_FILES = [[1, 2], {"epoch": 3}, {"model_state_dict": {}}, {"model_state_dict": {"a": 1}}]
@@ -188,9 +185,8 @@ CHANGES += [{"calibration": {"flow": 3}}, {"classes": '["Background", "A", "\\ud
 @pytest.mark.parametrize("content", [*OTHER_FILES, *CHANGES], ids=str)
 def test_other_content_is_refused(saved, content):
     torch.save({**torch.load(saved, weights_only=True), **content} if content in CHANGES else content, saved)
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError):
         checkpoint.load(saved)
-    assert caught.value.hint
 
 
 @pytest.mark.long

@@ -70,11 +70,11 @@ def test_a_claimed_size_is_refused_before_memory_is_allocated(tmp_path, kind, se
         lambda module, name, tensor: sizes.append(0 if tensor.is_meta else tensor.numel())
     )
     try:
-        with pytest.raises((CheckpointError, ConfigError)) as caught:
+        with pytest.raises((CheckpointError, ConfigError)):
             checkpoint.load(tmp_path / "c.pt")
     finally:
         hook.remove()
-    assert caught.value.hint and len(sizes) < 20_000 and sum(sizes) < 2**25
+    assert len(sizes) < 20_000 and sum(sizes) < 2**25
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,8 @@ def test_a_claimed_size_is_refused_before_memory_is_allocated(tmp_path, kind, se
 def test_a_claimed_memory_is_bounded(tmp_path, kind, setting):
     """No tensor shows these lengths: a file of kilobytes could ask for gigabytes when a stream starts."""
     saved(tmp_path / "c.pt", {setting: 10**6}, kind=kind, rgb_dim=1500, long_stride=1)
-    with pytest.raises(CheckpointError, match=r"10000\d+ chunks") as caught:
+    with pytest.raises(CheckpointError, match=r"10000\d+ chunks"):
         checkpoint.load(tmp_path / "c.pt")
-    assert caught.value.hint
 
 
 @pytest.mark.parametrize("change", ["deflated", "float8", "sparse", "meta", "complex"])

@@ -44,9 +44,9 @@ def labels(tmp_path) -> Path:
 )
 def test_a_failed_conversion_writes_nothing(labels, tmp_path, form, options, value):
     """From Python; the command refuses unknown formats earlier."""
-    with pytest.raises(LabelsError, match=value) as caught:
+    with pytest.raises(LabelsError, match=value):
         convert([labels], form, tmp_path / "out", ConvertOptions(**options))
-    assert caught.value.hint and not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_source_is_not_overwritten(labels, tmp_path):

@@ -259,9 +259,8 @@ def image(side: int = 32, kind=np.uint8) -> np.ndarray:
     ],
 )
 def test_invalid_frames(frames, value):
-    with pytest.raises(VideoError, match=value) as caught:
+    with pytest.raises(VideoError, match=value):
         list(source_frames(frames, 128))
-    assert caught.value.hint
 
 
 def test_thresholds_of_the_checkpoint_of_all_classes_and_by_class(small_set):
@@ -275,6 +274,5 @@ def test_thresholds_of_the_checkpoint_of_all_classes_and_by_class(small_set):
     assert choose_thresholds(loaded, {"backdate": 0.75})["wave"] == Thresholds(0.4, 0.3, backdate=0.75)
     assert choose_thresholds(loaded, {"wave": Thresholds(0.9)}) == own | {"wave": Thresholds(0.9)}
     for thresholds in ({"fell": Thresholds()}, {"wave": 0.4}):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError):
             choose_thresholds(loaded, thresholds)
-        assert caught.value.hint

@@ -92,7 +92,7 @@ def test_faulty_features_are_named(tmp_path, fault):
     with pytest.raises(LstrError) as caught:
         for video in read_split(root, write_info(root, lengths), "training").videos:
             video.features[:]
-    assert all(value in str(caught.value) for value in values) and caught.value.hint
+    assert all(value in str(caught.value) for value in values)
 
 
 def test_published_targets_survive_conversion_to_segments(shared):
@@ -142,9 +142,8 @@ def test_feature_folders_are_joined(small_set, tmp_path):
     other_streams = write_features(tmp_path / "3", {"x": 30}, streams)
     same_video = write_features(tmp_path / "4", {"b": 30})
     for folder in (other_streams, same_video, small_set.features):
-        with pytest.raises(RecipeError) as caught:
+        with pytest.raises(RecipeError):
             read_split([roots[1], folder], info, "training")
-        assert caught.value.hint
 
 
 def test_streams_are_chosen_by_name(root, info):

@@ -108,9 +108,9 @@ def test_the_traceback_of_a_worker_is_logged(options, tmp_path, monkeypatch):
 def test_a_worker_that_cannot_load_its_networks_ends_the_job(small_set, options, workers):
     recipe = open_features(options.output).recipe.to_json()
     write_text(options.output / "recipe.json", recipe.replace('"weights":"random"', '"weights":"kinetics"'))
-    with pytest.raises(WeightsError) as caught:
+    with pytest.raises(WeightsError):
         list(over_processes({"scene_00": small_set.videos / "scene_00.mp4"}, options, 2))
-    assert caught.value.hint and workers[0].process.poll() is not None
+    assert workers[0].process.poll() is not None
 
 
 def test_processes_that_die_at_their_start_end_the_job(options, monkeypatch):
@@ -126,9 +126,9 @@ def test_processes_that_die_at_their_start_end_the_job(options, monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", start_process)
     videos = {str(i): Path(f"{i}.mp4") for i in range(5)}
-    with pytest.raises(ExtractorError, match="exit code 1") as caught:
+    with pytest.raises(ExtractorError, match="exit code 1"):
         list(over_processes(videos, replace(options, device="cuda"), 5, gpus=2))
-    assert caught.value.hint and devices[:5] == ["GPU-b", "GPU-a", "GPU-b", "GPU-a", "GPU-b"]
+    assert devices[:5] == ["GPU-b", "GPU-a", "GPU-b", "GPU-a", "GPU-b"]
 
 
 STORE = 100 * 2**20  # bytes of shared memory per node, enough for one weights file

@@ -99,9 +99,9 @@ def test_a_closed_job_ends_its_threads(videos, options):
 
 @pytest.mark.parametrize("video_id", ["../../x", "/x/a", "a/../../b", "", 7, "x" * 300])
 def test_an_id_that_is_not_a_file_name_is_refused(small_set, options, video_id):
-    with pytest.raises(OutputError) as caught:
+    with pytest.raises(OutputError):
         result_of(extract({video_id: small_set.videos / "scene_00.mp4"}, options))
-    assert caught.value.hint and not options.output.exists()
+    assert not options.output.exists()
 
 
 @pytest.mark.parametrize("event_type", [Outcome, Progress], ids=["between videos", "within a video"])

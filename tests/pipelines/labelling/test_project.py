@@ -79,9 +79,9 @@ def test_removing_an_action_ends_the_undo_of_its_labels(tmp_path):
 def test_inconsistent_changes_are_refused(project, changes):
     put(project, Label(action(project, "fall", "f"), 1.0, 2.0), "a", "x")
     before = project.revision, project.snapshot()[1]
-    with pytest.raises(RequestError) as error:
+    with pytest.raises(RequestError):
         project.change(new_id(), changes)
-    assert error.value.hint and (project.revision, project.state) == before
+    assert (project.revision, project.state) == before
 
 
 def test_no_character_of_a_comment_ends_a_line_of_the_journal(tmp_path):
@@ -203,7 +203,7 @@ def test_a_change_that_the_journal_cannot_store_is_undone(tmp_path):
 def test_a_change_on_a_full_disk_is_in_the_journal(tmp_path):
     path, segments = tmp_path / "labels.json", tuple(Segment(i, i + 0.5, "walk") for i in range(200))
     labels = Labels(("Background", "walk"), {"a": VideoLabels("", 900.0, segments)})
-    with pytest.raises(OutputError) as error, Project(path, labels) as project:
+    with pytest.raises(OutputError), Project(path, labels) as project:
         project.settle()
         content = path.read_bytes()
         limit = project.journal.path.stat().st_size + 2000
@@ -213,7 +213,7 @@ def test_a_change_on_a_full_disk_is_in_the_journal(tmp_path):
             project.settle()
             assert project.trouble and path.read_bytes() == content, "the last complete file"
             project.close()
-    assert error.value.hint and {p.name for p in tmp_path.iterdir()} == {"labels.json", "labels.json.journal"}
+    assert {p.name for p in tmp_path.iterdir()} == {"labels.json", "labels.json.journal"}
     with Project(path) as project:
         assert project.state.labels["a"]["new"].start == 300
     assert b'"new"' in path.read_bytes()

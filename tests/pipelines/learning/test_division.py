@@ -88,9 +88,8 @@ def test_many_recordings_include_validation():
     ],
 )
 def test_videos_that_cannot_be_divided_are_refused(labels, present, seen):
-    with pytest.raises(LabelsError) as caught:
+    with pytest.raises(LabelsError):
         divide(labels, present or labels.videos, seen)
-    assert caught.value.hint
 
 
 def test_videos_without_labels_are_ignored():

@@ -167,9 +167,8 @@ def test_settings_are_checked_before_measurements(videos, tmp_path, monkeypatch,
 )
 def test_existing_files_are_not_overwritten(videos, tmp_path, write):
     write(tmp_path / "m.lstr")
-    with pytest.raises(OutputError) as caught:
+    with pytest.raises(OutputError):
         make_plan(options(videos, tmp_path / "m.lstr"))
-    assert caught.value.hint
 
 
 def test_labels_without_actions_or_videos_are_refused(videos, tmp_path):
@@ -182,7 +181,7 @@ def test_labels_without_actions_or_videos_are_refused(videos, tmp_path):
     for wrong in (chosen, replace(chosen, folds=0), label(videos / "videos", tmp_path, "nosuch,1,2,wave")):
         with pytest.raises(LabelsError) as caught:
             make_plan(wrong)
-        assert caught.value.hint and "[[" not in caught.value.hint
+        assert "[[" not in caught.value.hint
 
 
 def test_a_dot_is_part_of_the_name_of_a_model(tmp_path):

@@ -77,9 +77,8 @@ def test_checkpoints_of_other_classes_or_recipes_are_refused(lstr, finetuned, me
     recipe, model = json.loads(finetuned.weights.recipe.to_json()), load(members[0]).model
     for classes, other in ((CLASSES[::-1], recipe), (CLASSES, recipe | {"crop": 96}), (CLASSES, None)):
         save(tmp_path / "other.pt", model, classes, other, {})
-        with pytest.raises(LstrError, match="other.pt|crop") as caught:
+        with pytest.raises(LstrError, match="other.pt|crop"):
             write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
-        assert caught.value.hint
     write_average(tmp_path / "a.pt", members)
     assert_error(lstr("pack", tmp_path / "a.pt", members[0], "-o", tmp_path / "x.lstr"), 4, "a.pt")
     assert_error(lstr("models", "average"), 2)

@@ -126,9 +126,8 @@ TAMPERED = {
 @pytest.mark.parametrize("name", TAMPERED)
 def test_a_tampered_file_is_refused(files, tmp_path, name):
     path = rewrite_model(files[2].path, tmp_path / "a.lstr", TAMPERED[name])
-    with pytest.raises((CheckpointError, NetworkRuntimeError)) as caught:
+    with pytest.raises((CheckpointError, NetworkRuntimeError)):
         list(detect(files[0], path))
-    assert caught.value.hint
 
 
 def test_other_files_are_not_exported(files, lstr, tmp_path):
@@ -161,6 +160,5 @@ def test_an_exported_file_only_detects(files, lstr, tmp_path):
     ],
 )
 def test_options_that_need_torch_are_refused(files, options, error):
-    with pytest.raises(error) as caught:
+    with pytest.raises(error):
         [*detect_sources([files[0]], DetectOptions(files[2].path, keep_going=False, **options))]
-    assert caught.value.hint

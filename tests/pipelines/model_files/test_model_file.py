@@ -116,9 +116,9 @@ def test_checkpoints_without_their_networks_are_not_packed(packed, tmp_path):
         (packed.checkpoint, None),  # without networks
         (packed.checkpoint, packed.weights / "fold_1" / "rgb.pth"),  # other networks
     ):
-        with pytest.raises(LstrError) as caught:
+        with pytest.raises(LstrError):
             write_model(tmp_path / "x.lstr", path, weights, {})
-        assert caught.value.hint and not (tmp_path / "x.lstr").exists()
+        assert not (tmp_path / "x.lstr").exists()
     shutil.copy(packed.checkpoint, tmp_path / "other.pt")
     with pytest.raises(OutputError):  # an existing file of another kind is kept
         write_model(tmp_path / "other.pt", packed.checkpoint, packed.weights, {})
@@ -179,9 +179,8 @@ def test_an_invalid_description_is_refused(small_set, tmp_path, entry, values, v
 
     model = write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {})
     path = rewrite_model(model.path, tmp_path / "h.lstr", change)
-    with pytest.raises(CheckpointError, match=value) as caught:
+    with pytest.raises(CheckpointError, match=value):
         open_model(path).checkpoint()
-    assert caught.value.hint
 
 
 def test_other_files_are_refused(lstr, small_set, tmp_path):

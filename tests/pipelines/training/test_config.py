@@ -49,9 +49,8 @@ def test_presets_and_changes():
     ],
 )
 def test_unknown_presets_and_invalid_settings_are_refused(preset, changes):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError):
         resolve(preset, changes, (8, 4))
-    assert caught.value.hint
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -213,11 +213,11 @@ def test_parallel_and_sequential_training_are_equal(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ChildProcess, "__init__", start_and_record)
     monkeypatch.setattr(networks, "default_workers", lambda: 2)  # a thread for each
-    with pytest.raises(LstrError, match="flow without fold 1 .*SIGKILL") as caught:
+    with pytest.raises(LstrError, match="flow without fold 1 .*SIGKILL"):
         for event in train_networks(job, tmp_path / "parallel", at_once=2):
             if isinstance(event, Step) and event.stage == "flow without fold 1":
                 processes[1].process.kill()
-    assert caught.value.hint and len(processes) == 2
+    assert len(processes) == 2
     with torch_threads(1):
         parallel = train(job, tmp_path / "parallel", resume=True, at_once=2)
         sequential = train(job, tmp_path / "sequential")

@@ -78,9 +78,8 @@ def test_unset_image_sizes_have_the_shape_of_the_videos():
     + [{"height": 64}, {"height": 31, "width": 64}, {"samples": "chunks", "segments": 3}],
 )
 def test_invalid_settings_are_refused(settings):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError):
         FinetuneConfig(**settings)
-    assert caught.value.hint
 
 
 def test_learning_rates_of_body_and_head():
