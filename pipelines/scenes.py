@@ -109,8 +109,23 @@ def rendering(folder: Path, config: SceneConfig = SceneConfig()) -> Iterator[Pro
         path, mark = videos / f"{name}.mp4", None
         with suppress(av.FFmpegError, OSError), av.open(str(path)) as container:
             mark = container.metadata.get("comment")
-        if mark != config.mark():
-            _write_video(path, config, _frames(config, index, drawn[name][1]), left)
+        if mark == config.mark():
+            return
+        with (
+            replacing(path) as part,
+            av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container,
+        ):
+            container.metadata["comment"] = config.mark()
+            stream = container.add_stream("libx264", rate=Fraction(config.fps))
+            stream.width, stream.height, stream.pix_fmt = config.width, config.height, "yuv420p"
+            stream.options = {"crf": "23", "preset": "veryfast"}
+            # x264's output depends on the number of threads; one thread gives the same bytes on any machine.
+            stream.codec_context.thread_count = 1
+            for image in _frames(config, index, drawn[name][1]):
+                if left.is_set():
+                    raise CancelledError
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
+            container.mux(stream.encode())
 
     with ThreadPoolExecutor(default_workers()) as pool:
         try:
@@ -134,22 +149,6 @@ def _deal(rng: np.random.Generator) -> Iterator[str]:
             deck = deck[1:] + deck[:1]
         last = deck[-1]
         yield from deck
-
-
-def _write_video(path: Path, config: SceneConfig, frames: Iterator[np.ndarray], left: Event) -> None:
-    """Encode frames (H, W, 3) BGR uint8 as H.264, atomically. Raises CancelledError once `left` is set."""
-    with replacing(path) as part, av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
-        container.metadata["comment"] = config.mark()
-        stream = container.add_stream("libx264", rate=Fraction(config.fps))
-        stream.width, stream.height, stream.pix_fmt = config.width, config.height, "yuv420p"
-        stream.options = {"crf": "23", "preset": "veryfast"}
-        # x264's output depends on the number of threads; one thread gives the same bytes on any machine.
-        stream.codec_context.thread_count = 1
-        for image in frames:
-            if left.is_set():
-                raise CancelledError
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="bgr24")))
-        container.mux(stream.encode())
 
 
 def _frames(config: SceneConfig, index: int, segments: list[Segment]) -> Iterator[np.ndarray]:
