@@ -13,6 +13,8 @@ from lstr import streaming
 from lstr.average import Member
 from lstr.kinds import KINDS, configure, make_model
 from lstr.models.lstr import ENCODERS, INTEGRATIONS
+from lstr.windows.windows import Supervision
+from tests.support.published_sets import supervised_windows
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
 
@@ -91,6 +93,15 @@ def tiny(seed=0, n_classes=5, **changes):
 
 def video(length, seed=0, width=8):
     return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+
+
+def labelled_windows(model, ends, runs=((0, 12), (1, 6), (3, 1), (1, 3), (2, 20), (0, 18))):
+    """Return windows of a random video and their supervision; `runs` has the action and the length of each run."""
+    labels = np.repeat(*np.array(runs).T)
+    rgb, flow = video(len(labels)).split([5, 3], dim=1)
+    arrays = {"rgb": rgb.numpy(), "flow": flow.numpy(), "target": np.eye(5)[labels]}
+    windows, targets, counts = supervised_windows(model, arrays, ends)
+    return windows, Supervision(targets, counts)
 
 
 def perturb(model):

@@ -13,13 +13,13 @@ from lstr.models.layers import keep
 from lstr.windows.plans import CHANGES, Form, Joined, check_known, needed, of_two_shapes
 from lstr.windows.windows import Supervision, gather, totals_of
 from tests.support.documents import ROOT, block_with
-from tests.support.published_sets import supervised_windows
 from tests.support.tiny_models import (
     CASES,
     DESIGNS,
     check_streams,
     each_case,
     each_of,
+    labelled_windows,
     perturb,
     run,
     scores_of,
@@ -177,23 +177,17 @@ def test_checkpoints_streams_and_plans_are_stored(case, tmp_path):
     assert msgspec.json.decode(msgspec.json.encode(model.planner), type=Form | Joined) == model.planner
 
 
-def supervised(model):
-    rows, labels = video(60).numpy(), np.eye(5)[[*[0] * 12, *[1] * 6, 3, *[1] * 3, *[2] * 20, *[0] * 18]]
-    arrays = {"rgb": rows[:, :5], "flow": rows[:, 5:], "target": labels}
-    return supervised_windows(model, arrays, [9, 20, 30])
-
-
 # WOAD compares windows with each other, and RED draws labels.
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("woad", "red")])
 def test_the_loss_of_a_batch_is_the_sum_over_its_parts(kind):
     model = tiny(kind=kind)
-    windows, targets, counts = supervised(model)
-    totals = totals_of(targets, counts, model.outputs(), 3)
+    windows, known = labelled_windows(model, [9, 20, 30])
+    totals = totals_of(known.targets, known.counts, model.outputs(), 3)
 
     def loss(at: slice, *of_batch) -> float:
         torch.manual_seed(5)  # FATS draws a length
         part = windows.map(lambda tensor: tensor[at])
-        return model.loss(model(part), part, Supervision(targets[at], counts[at], 3, *of_batch)).item()
+        return model.loss(model(part), part, Supervision(known.targets[at], known.counts[at], 3, *of_batch)).item()
 
     parts = loss(slice(0, 2), totals, 3), loss(slice(2, 3), totals, 3)
     assert sum(parts) == pytest.approx(loss(slice(None)), rel=1e-5)
@@ -202,8 +196,8 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_parts(kind):
 @each_of([case for case in CASES if case.get("kind") != "average"])
 def test_a_training_step_reaches_every_parameter(case):
     model = perturb(tiny(**case)).train()
-    windows, targets, counts = supervised(model)
-    model.loss(model(windows), windows, Supervision(targets, counts)).backward()
+    windows, supervision = labelled_windows(model, [9, 20, 30])
+    model.loss(model(windows), windows, supervision).backward()
     for name, parameter in model.named_parameters():
         if name not in UNUSED:
             assert parameter.grad.isfinite().all() and parameter.grad.any(), name

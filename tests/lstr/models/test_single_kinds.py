@@ -3,32 +3,22 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from lstr import streaming
 from lstr.batch import predict
-from lstr.models import colar, gatehub
+from lstr.models import colar, gatehub, trn
 from lstr.models.encoder_decoder import rewards
 from lstr.models.layers import PackedLinear
-from lstr.models.trn import REACH, TENTHS, tenths_of
+from lstr.models.trn import TENTHS
 from lstr.windows import indices as memory
 from lstr.windows.windows import Supervision, gather, join, loss_of
-from tests.support.published_sets import supervised_windows
-from tests.support.tiny_models import check_streams, perturb, run, scores_of, tiny, video
+from tests.support.tiny_models import check_streams, labelled_windows, perturb, run, scores_of, tiny, video
 
 W, L, A, C = 6, 16, 2, 5
 AHEAD = {"work_length": W, "anticipation": A}
-
-
-def labelled_windows(model, ends):
-    """Windows of a video of 60 chunks: action 1 from chunk 12 on, action 2 from chunk 22 on, none from 42 on."""
-    rows, labels = video(60).numpy(), np.eye(C)[[0] * 12 + [1] * 10 + [2] * 20 + [0] * 18]
-    arrays = {"rgb": rows[:, :5], "flow": rows[:, 5:], "target": labels}
-    windows, targets, counts = supervised_windows(model, arrays, ends)
-    return windows, Supervision(targets, counts)
 
 
 @pytest.mark.parametrize("changes", [{"grid": "sliding"}, {"grid": "anchored"}, {"l_dec": 1}, {"l_dec": 3}], ids=str)
@@ -146,31 +136,23 @@ def test_red_makes_rewarded_labels_likelier():
     assert 0 < model.mean_reward < 1
 
 
-def test_tenths_of_complete_actions():
-    labels = torch.eye(3)[torch.tensor([[2] * 3 + [0] + [1] * 5 + [2] * 10 + [0] * 2 + [1] * 2])]
-    exists = torch.ones(labels.shape[:2], dtype=torch.bool)
-    tenths = [-1] * 3 + [10] + [0, 2, 4, 6, 8] + list(range(10)) + [10] * 2 + [-1] * 2
-    assert tenths_of(labels, exists).tolist() == [tenths]
-    exists[0, :2] = exists[0, -1:] = False  # before and after the video, where actions start and end
-    assert tenths_of(labels, exists).tolist() == [[-1, -1, 0, *tenths[3:-2], 0, -1]]
-    ambiguous = torch.cat([labels, (torch.arange(labels.shape[1]) == 6).float()[None, :, None]], dim=2)
-    assert tenths_of(ambiguous, exists, 3)[0, 4:9].tolist() == [0, 5, 0, 0, 5], "an ambiguous chunk ends a run"
-
-
-def test_lap_learns_the_progress_of_actions():
-    model = tiny(kind="lap-like", anticipation=2)
-    windows, supervision = labelled_windows(model, (3, 20, 30))
+def test_lap_learns_the_progress_of_complete_actions(monkeypatch):
+    monkeypatch.setattr(trn, "REACH", 8)
+    model, ends = tiny(kind="lap-like", anticipation=2), (3, 20, 24, 25, 30, 59)
+    runs = [(1, 5), (0, 7), (1, 10), (4, 1), (2, 14), (0, 20), (1, 3)]  # class 4 is ambiguous
+    windows, supervision = labelled_windows(model, ends, runs)
     logits, progress = model(windows)
-    assert supervision.targets.shape[1] == logits.shape[1] + 2 * REACH + model.config.work_length
-    tenths = [TENTHS] * 12 + list(range(10)) + [i // 2 for i in range(20)] + [TENTHS] * 18
-    wanted, rows = [], []
-    for b, end in enumerate((3, 20, 30)):
-        start = max(0, end - model.config.work_length + 1)
-        wanted += tenths[start : end + 1]
-        rows += progress[b, : end + 1 - start]
-    expected = F.cross_entropy(torch.stack(rows), torch.tensor(wanted))
-    loss = model.loss((logits, progress), windows, supervision)
-    torch.testing.assert_close(loss, loss_of(logits, model.outputs(), supervision) + expected)
+    tenths = [k * TENTHS // n if action else TENTHS for action, n in runs for k in range(n)]
+    unknown = [(24, 23), (24, 24), (25, 20), (25, 21), (25, 23), (25, 24), (25, 25)]  # longer than the labels read
+    each, n_counted = 0, 0
+    for rows, end in zip(progress, ends, strict=True):
+        for row, chunk in zip(rows, range(max(0, end - W + 1), end + 1), strict=False):
+            n_counted += chunk != 22
+            if chunk != 22 and (end, chunk) not in unknown:
+                each += F.cross_entropy(row, torch.tensor(tenths[chunk]))
+    supervision = replace(supervision, ignore=4)
+    expected = loss_of(logits, model.outputs(), supervision) + each / n_counted
+    torch.testing.assert_close(model.loss((logits, progress), windows, supervision), expected)
 
 
 def test_tfn_learns_which_chunks_belong_to_the_newest_action():
