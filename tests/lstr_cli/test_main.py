@@ -76,11 +76,10 @@ def test_shell_completion(shell, words, offered):
     assert (words if shell == "bash" else words[1::3]) == offered
 
 
-def test_info_of_each_kind_of_input(lstr, small_set, tmp_path):
+def test_info_of_each_kind_of_input(run, small_set, tmp_path):
     def info(path) -> dict:
-        code, out, err = lstr("info", path, "--json")
-        assert code == 0 and lstr("info", path)[0] == 0, err
-        return json.loads(out)
+        run("info", path)
+        return json.loads(run("info", path, "--json")[0])
 
     video = info(small_set.videos / "scene_00.mp4")
     assert (video["kind"], video["chunks"], video["size"], video["decoder"]) == ("video", 20, "96x64", "pyav")
@@ -93,7 +92,7 @@ def test_info_of_each_kind_of_input(lstr, small_set, tmp_path):
     assert features["random_weights"] == "rgb and flow"
     checkpoint = info(small_set.checkpoint)
     assert checkpoint["recipe_id"] == features["recipe_id"] and checkpoint["config"]["d_model"] == 64
-    lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json")
+    run("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json")
     assert info(tmp_path / "scene_00.json")["videos"] == 1
     (tmp_path / "own.json").write_text('{"based_on": "fast", "long_side": 160}')
     for recipe in (small_set.features / "recipe.json", "faithful", "pretrained", tmp_path / "own.json"):
@@ -121,41 +120,38 @@ def next_command(err: str) -> list[str]:
     return words
 
 
-def test_fetching_weights_proposes_a_recipe_that_uses_them(lstr, small_set, tmp_path):
-    code, _, err = lstr("weights", "fetch", "imagenet")
-    words = [{"VIDEOS": small_set.videos, "features": tmp_path / "f"}.get(word, word) for word in next_command(err)]
-    assert code == 0 and lstr(*words[1:], "--dry-run")[0] == 0
+def test_fetching_weights_proposes_a_recipe_that_uses_them(run, small_set, tmp_path):
+    words = next_command(run("weights", "fetch", "imagenet")[1])
+    run(*[{"VIDEOS": small_set.videos, "features": tmp_path / "f"}.get(word, word) for word in words[1:]], "--dry-run")
 
 
-def test_each_command_proposes_the_next(lstr, small_set, tmp_path, monkeypatch):
+def test_each_command_proposes_the_next(run, small_set, tmp_path, monkeypatch):
     """From labels and features to a timeline by the printed commands; the paths have spaces."""
     monkeypatch.chdir(tmp_path)  # the last command writes to the folder `timeline`
-    labels, run = tmp_path / "my labels.json", tmp_path / "a run"
+    labels, folder = tmp_path / "my labels.json", tmp_path / "a run"
     (tmp_path / "l.csv").write_text("video,start,end,label\nscene_00,0.5,1.5,jump\n")
-    _, _, err = lstr("labels", "convert", "l.csv", "--to", "activitynet", "--subset", "training", "-o", labels)
+    _, err = run("labels", "convert", "l.csv", "--to", "activitynet", "--subset", "training", "-o", labels)
     assert next_command(err) == ["lstr", "labels", "check", str(labels)]
     extract = ("extract", small_set.videos, "-o", small_set.features, "--recipe", small_set.recipe, "--workers", "1")
-    words = next_command(lstr(*extract)[2])
+    words = next_command(run(*extract)[1])
     assert words[:3] == ["lstr", "train", str(small_set.features)]
-    assert "next:" not in lstr(*extract, "--json")[2], "the output is for a program"
-    words = [{"LABELS": small_set.labels, "run": run}.get(word, word) for word in words]
-    code, _, err = lstr(*words[1:], "--set", "model.d_model=16", "--set", "train.epochs=1")
-    words = next_command(err)
-    assert code == 0 and words[:3] == ["lstr", "evaluate", str(run / "checkpoint.pt")]
-    code, _, err = lstr(*words[1:], "--set", "resamples=0")
-    assert code == 0 and (run / "evaluation" / "report.html").exists()
-    words = next_command(err)
+    assert "next:" not in run(*extract, "--json")[1], "the output is for a program"
+    words = [{"LABELS": small_set.labels, "run": folder}.get(word, word) for word in words]
+    words = next_command(run(*words[1:], "--set", "model.d_model=16", "--set", "train.epochs=1")[1])
+    assert words[:3] == ["lstr", "evaluate", str(folder / "checkpoint.pt")]
+    words = next_command(run(*words[1:], "--set", "resamples=0")[1])
+    assert (folder / "evaluation" / "report.html").exists()
     words[words.index("VIDEO")] = small_set.features
-    code, out, err = lstr(*words[1:], "-f", "json", "--duration", "0.5")
-    assert code == 0 and "next:" not in err and any((tmp_path / "timeline").iterdir())
+    _, err = run(*words[1:], "-f", "json", "--duration", "0.5")
+    assert "next:" not in err and any((tmp_path / "timeline").iterdir())
 
 
-def test_training_on_other_features_proposes_detection_on_them(lstr, tmp_path):
+def test_training_on_other_features_proposes_detection_on_them(run, tmp_path):
     for stream in ("rgb", "flow"):
         (tmp_path / "store" / stream).mkdir(parents=True)
         np.save(tmp_path / "store" / stream / "a.npy", np.random.default_rng(0).random((40, 8), np.float32))
     (tmp_path / "l.csv").write_text("video,start,end,label\na,0.5,1.5,jump\n")
     settings = ("--set", "features.rate=4", "--set", "train.epochs=1")
-    train = lstr("train", tmp_path / "store", "--labels", tmp_path / "l.csv", "-o", tmp_path / "run", *settings)
-    code, _, err = lstr(*next_command(train[2])[1:-1], tmp_path / "timeline")
-    assert code == 0 and (tmp_path / "timeline" / "a.json").exists(), err
+    _, err = run("train", tmp_path / "store", "--labels", tmp_path / "l.csv", "-o", tmp_path / "run", *settings)
+    run(*next_command(err)[1:-1], tmp_path / "timeline")
+    assert (tmp_path / "timeline" / "a.json").exists()

@@ -16,6 +16,7 @@ import pytest
 from lstr.pipelines.watching.config import check, read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History, lock_folder
+from tests.support.documents import DOCS, block_with
 from tests.support.errors import assert_error
 from tests.support.processes import LSTR, restore_signals, run_process
 from tests.support.requests import Visitor
@@ -48,21 +49,18 @@ def test_label_saves_changes_and_ends_on_a_signal(tmp_path, number):
 
 
 @pytest.fixture
-def model(lstr, small_set, tmp_path):
-    """A model file."""
-    code, _, err = lstr("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")
-    assert code == 0, err
+def model(run, small_set, tmp_path):
+    run("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")
     return tmp_path / "small.lstr"
 
 
-def test_init_writes_a_config_file(lstr, tmp_path):
-    code, out, err = lstr("watch", tmp_path / "cameras.toml", "--init")
-    assert code == 0 and not out and f"next: lstr watch {tmp_path / 'cameras.toml'} --check" in err
+def test_init_writes_a_config_file(lstr, run, tmp_path):
+    out, err = run("watch", tmp_path / "cameras.toml", "--init")
+    assert not out and f"next: lstr watch {tmp_path / 'cameras.toml'} --check" in err
     assert_error(lstr("watch", tmp_path / "cameras.toml", "--init"), 2, "cameras.toml")
     (tmp_path / "fall.lstr").touch()
     assert read_config(tmp_path / "cameras.toml").sources.keys() == {"hall"}
-    code, _, err = lstr("watch", tmp_path / "cameras.toml", "--check")
-    assert code == 2 and "cameras.toml: model: " in err and "hint: " in err
+    assert_error(lstr("watch", tmp_path / "cameras.toml", "--check"), 2, "cameras.toml: model: ")
 
 
 WRONG = """model = "MODEL"
@@ -114,7 +112,7 @@ def test_a_service_that_cannot_start(lstr, model, tmp_path):
         assert_error(lstr("watch", path), 2, str(os.getpid()))
 
 
-def test_events_lists_stored_events(lstr, tmp_path):
+def test_events_lists_stored_events(run, tmp_path):
     """One is active, and two have ended."""
     history = History(tmp_path / "history.sqlite")
     for hours, source, action in ((1, "hall", "falling"), (30, "hall", "lying"), (2, "door", "falling")):
@@ -124,16 +122,14 @@ def test_events_lists_stored_events(lstr, tmp_path):
         if hours > 1:
             history.update(replace(event, end=start + timedelta(seconds=4)))
     history.close()
-    code, out, err = lstr("events", tmp_path)
-    rows = [line.split("\t") for line in out.splitlines()[2:]]
-    assert code == 0 and [row[1] for row in rows] == ["hall", "door", "hall"]
+    rows = [line.split("\t") for line in run("events", tmp_path)[0].splitlines()[2:]]
+    assert [row[1] for row in rows] == ["hall", "door", "hall"]
     assert rows[0][3] == "active" and rows[1][3] == "4.0"
-    rows = json.loads(lstr("events", tmp_path, "--since", "1d", "--json")[1])
+    rows = json.loads(run("events", tmp_path, "--since", "1d", "--json")[0])
     assert [(row["source"], row["action"]) for row in rows] == [("hall", "falling"), ("door", "falling")]
-    rows = json.loads(lstr("events", tmp_path, "--json")[1])
+    rows = json.loads(run("events", tmp_path, "--json")[0])
     assert [row["seconds"] for row in rows if row["action"] == "lying"] == [4]
-    code, out, _ = lstr("events", tmp_path, "--since", "1s")
-    assert code == 0 and not out
+    assert not run("events", tmp_path, "--since", "1s")[0]
 
 
 @pytest.mark.long
@@ -165,8 +161,7 @@ def test_watch_stores_events_and_ends_on_ctrl_c(model, small_set, tmp_path):
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
 def test_the_systemd_unit_of_the_documentation_is_valid(tmp_path):
-    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "service.md").read_text()
-    unit = page.split("```ini\n")[1].split("```")[0]
+    unit = block_with(DOCS / "how-to" / "service.md", "ini", "ExecStart")
     (tmp_path / "lstr.service").write_text(unit.replace("/opt/lstr/bin/lstr", sys.executable))
     code, _, err = run_process("systemd-analyze", "verify", tmp_path / "lstr.service")
     assert code == 0 and "lstr.service" not in err, err

@@ -68,8 +68,7 @@ def test_commands_do_not_wait_for_a_pipe(small_set, tmp_path, lstr, monkeypatch,
     pipe = next(word for word in words.split() if word.startswith("p."))
     os.mkfifo(pipe)
     arguments = [getattr(small_set, word.lower()) if word.isupper() else word for word in words.split()]
-    exit_code, _, err = lstr(*arguments)
-    assert exit_code == code and pipe in err and "hint: " in err and "Traceback" not in err, err
+    assert_error(lstr(*arguments), code, pipe)
 
 
 def test_arrays_do_not_wait_for_a_pipe(tmp_path):

@@ -10,6 +10,7 @@ import torch
 from lstr.extractors.networks.network import NETWORKS
 from lstr.kinds import configure, make_model
 from tests.support.documents import DOCS, ROOT, block_with
+from tests.support.errors import assert_error
 from tests.support.feature_set import TINY
 from tests.support.processes import LSTR, run_process
 
@@ -72,8 +73,7 @@ def test_a_kind_of_model_trains_and_detects(install, lstr, small_set, tmp_path):
     own("train", small_set.features, "--labels", small_set.labels, "-o", run, *small)
     own("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")
     assert (tmp_path / "scene_00.json").exists()
-    code, _, err = lstr("info", run / "checkpoint.pt")
-    assert code == 2 and str(run / "checkpoint.pt") in err and "'mean'" in err
+    assert_error(lstr("info", run / "checkpoint.pt"), 2, str(run / "checkpoint.pt"), "'mean'")
 
 
 @pytest.mark.slow
@@ -103,11 +103,9 @@ def test_a_network_of_a_package_extracts_features(install, lstr, small_set, tmp_
 
     extract("tiny", features)
     assert (features / "rgb_random_tiny").is_dir()
-    code, out, err = lstr("info", features, "--json")
-    network = json.loads(out)["recipe"]["rgb"]
-    assert code == 0 and (network["network"], network["width"]) == ("tiny", 8), err
-    code, _, err = lstr("extract", small_set.videos, "-o", tmp_path / "other", "--recipe", features)
-    assert code == 4 and "tiny" in err
+    network = json.loads(lstr("info", features, "--json")[1])["recipe"]["rgb"]
+    assert (network["network"], network["width"]) == ("tiny", 8)
+    assert_error(lstr("extract", small_set.videos, "-o", tmp_path / "other", "--recipe", features), 4, "tiny")
     for name in ("odd", "lost"):
         assert name in extract(name, tmp_path / name, code=4)
 

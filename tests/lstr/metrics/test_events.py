@@ -151,7 +151,6 @@ def test_the_sentence_has_the_figures():
 @pytest.mark.parametrize(
     ("truth", "detections", "of_labels", "of_detections"),
     [
-        (cut((2, 4)), cut((4, 6)), ["deleted"], ["inserted"]),  # they touch
         (cut((2, 3)), cut((1.2, 1.8)), ["edges"], ["edges"]),  # found by its start, without an overlap
         (cut((3, 3)), cut((2, 6)), ["edges"], ["edges"]),  # a label without a length inside a detection
         (cut((2, 4)) + cut((20, 24), label="Ambiguous"), cut((21, 24), (2, 4)), ["correct"], ["", "correct"]),

@@ -153,7 +153,7 @@ def test_a_long_event_has_a_clip_of_its_beginning(films, open_clips, history, mo
 
 
 @pytest.mark.parametrize(("size", "outage"), [("large", 0), ("small", 44)])
-def test_a_clip_ends_with_an_outage_or_a_new_frame_size(lstr, films, open_clips, history, tmp_path, size, outage):
+def test_a_clip_ends_with_an_outage_or_a_new_frame_size(run, films, open_clips, history, tmp_path, size, outage):
     """The time of the outage is not in the clips, so it is not background in their labels."""
     clips = open_clips(max_length=100.0)
     camera, later_camera = Camera(clips, films["small"], ago=10.0 + outage).send(0, 6.5), Camera(clips, films[size])
@@ -171,8 +171,7 @@ def test_a_clip_ends_with_an_outage_or_a_new_frame_size(lstr, films, open_clips,
     assert_equal(frames, frames_of(films[size])[70 : 70 + len(frames)])
     history.judge(event.id, "right")
     history.judge(later.id, "wrong")
-    code, _, err = lstr("events", tmp_path, "--as-labels", tmp_path / "labels.json")
-    assert code == 0, err
+    run("events", tmp_path, "--as-labels", tmp_path / "labels.json")
     videos = read_label_file(tmp_path / "labels.json").videos
     (segment,) = videos[event.id].segments
     assert 3.4 < segment.end == videos[event.id].duration < 3.7 and segment.start == pytest.approx(2.2, abs=0.11)

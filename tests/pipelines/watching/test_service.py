@@ -26,6 +26,7 @@ from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.support.model_files import write_exportable
+from tests.support.processes import LSTR
 from tests.support.served import TS_HEAD, served
 from tests.support.waiting import TIMEOUT_S, wait_until
 from tests.support.watching import always_active, count_pending, recent_event
@@ -269,23 +270,23 @@ def read_notes(path: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.slow)])
-def test_a_killed_service_loses_no_event(lstr, small_set, stream, tmp_path, kills):
+def test_a_killed_service_loses_no_event(run, small_set, stream, tmp_path, kills):
     """Each start sees every action once. Killed between sending and storing that, it sends again, with the same id."""
     notes, delays = tmp_path / "notes.jsonl", random.Random(0)
     program = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')"
     channel = f'kind = "command"\ncommand = {json.dumps([sys.executable, "-S", "-c", program, str(notes)])}'
-    assert lstr("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")[0] == 0
+    run("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")
     with served(*[[TS_HEAD, stream, None]] * (kills + 1)) as port:
         text = f'model = "small.lstr"\n[sources.hall]\naddress = "http://127.0.0.1:{port}/hall"\n'
         text += f"{always_active(small_set.checkpoint)}[channels.notes]\n{channel}\n"
         (tmp_path / "watch.toml").write_text(text)
-        command = [sys.executable, "-m", "lstr_cli", "watch", str(tmp_path / "watch.toml")]
-        for run in range(kills + 1):
+        command = [*LSTR, "watch", str(tmp_path / "watch.toml")]
+        for kill in range(kills + 1):
             count = len(read_notes(notes))
             with subprocess.Popen(command, stderr=subprocess.DEVNULL) as service:
-                wait_until(lambda n=count, run=service: run.poll() is not None or len(read_notes(notes)) > n)
+                wait_until(lambda n=count, process=service: process.poll() is not None or len(read_notes(notes)) > n)
                 assert service.poll() is None, "it ended by itself"
-                if run < kills:
+                if kill < kills:
                     sleep(delays.uniform(0, 0.3))
                     service.kill()
                 else:
