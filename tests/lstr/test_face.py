@@ -5,14 +5,13 @@ import importlib
 import inspect
 import pickle
 import sys
-from pathlib import Path
 
 import pytest
 
 import lstr
+from tests.support.documents import ROOT
 from tests.support.processes import check_process
 
-ROOT = Path(lstr.__file__).parents[1]
 HEAVY = ("torch", "numpy", "sklearn", "cv2", "av", "mmaction", "lstr.pipelines", "lstr.extractors")
 CHANGE = "from lstr.kinds import change, configure\nchange(configure(long_length=0), {'kind': 'rnn'})"
 
@@ -43,7 +42,7 @@ def test_every_public_name_has_its_value_and_documentation(name):
 
 
 def test_type_checkers_know_the_same_names():
-    (block,) = (node for node in ast.parse(Path(lstr.__file__).read_text()).body if isinstance(node, ast.If)
+    (block,) = (node for node in ast.parse((ROOT / "lstr" / "__init__.py").read_text()).body if isinstance(node, ast.If)
                 if isinstance(node.test, ast.Name))  # fmt: skip
     names = {a.asname: (n.module, a.name) for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
     assert names == lstr._NAMES

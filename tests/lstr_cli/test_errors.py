@@ -19,7 +19,6 @@ LABEL = "label {videos} --no-browser"
 WRONG = [
     (2, "detct x.mp4", "detct"),
     (2, "detect x.mp4 --fromat json", "--format"),
-    (2, "detect x.mp4 --set modl.d_model=7", "modl.d_model"),
     (2, "labels convert a.csv --from zzz", "zzz"),
     (2, "extract x.mp4 -o f --workers", "--workers"),
     (2, "models mini", "miniroad"),

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from lstr.files.names import shown
 from tests.support.http_servers import Handler, Server
 from tests.support.processes import LSTR, run_process
 from tests.support.videos import remux, write_video
@@ -78,17 +77,3 @@ def test_a_failing_address_is_named_without_its_secrets(lstr, small_set, address
     code, out, err = lstr("detect", unreachable, "-c", small_set.checkpoint, "--set", "timeout=5s")
     assert code == 3 and "Traceback" in err
     assert_no_secrets(*texts, out, err, folder=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("address", "name"),
-    [
-        ("rtsp://admin:a b/c@cam/live", "rtsp://cam/live"),
-        ("rtsp://admin:12/34", "rtsp://admin:12/34"),
-        ("rtsp://admin:p/ss@cam:554/a@b", "rtsp://cam:554/a@b"),
-        ("http://cam:80/a@b.ts", "http://cam:80/a@b.ts"),
-        ("clips/me@home.mp4", "clips/me@home.mp4"),
-    ],
-)
-def test_source_names_omit_credentials(address, name):
-    assert shown(address) == name

@@ -4,22 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from lstr.errors import OutputError
-from lstr.files.atomic import replacing, write_tensors
 from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.processes import limit_file_size, run_process
 
 SETTINGS = [f"--set={name}={value}" for name, value in {**TINY_SETTINGS, "train.epochs": "1"}.items()]
-
-
-def test_tensors_that_do_not_fit_raise_an_output_error(tmp_path):
-    """Torch's own writer turns the system's error into a RuntimeError."""
-    with limit_file_size(10_000), pytest.raises(OutputError), replacing(tmp_path / "t.pt") as temporary:
-        write_tensors(temporary, {"w": torch.zeros(10**5)})
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_train_on_a_full_disk(feature_set, tmp_path, lstr):

@@ -1,7 +1,5 @@
 """Exported steps of every kind: the scores of their model, invalid features, descriptions and graphs."""
 
-from pathlib import Path
-
 import msgspec
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from tests.support.tiny_models import CASES, name_of, perturb, scores_of, tiny, 
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
-ROOT = Path(__file__).resolve().parents[3]
 QUICK = ("rnn", "oadtr", "colar", "miniroad")  # at most a second; `make test-all` runs all
 
 
@@ -80,7 +77,7 @@ def test_a_graph_depends_only_on_its_model_and_matches_its_description():
     model = tiny(kind="rnn")
     graph = make_graph(model, describe(model, 1))
     assert graph == make_graph(tiny(kind="rnn"), describe(model, 1))
-    assert b".py" not in graph and str(ROOT).encode() not in graph
+    assert b".py" not in graph, "no paths of this machine"
     for description, content in ((describe(model, 2), graph), (describe(model, 1), graph[:100])):
         with pytest.raises(CheckpointError):
             open_step(description, content)

@@ -1,15 +1,13 @@
-"""Windows, targets and steps of a training, and a run that resumes."""
+"""Windows, targets and steps of a training."""
 
-from contextlib import closing
 from dataclasses import replace
-from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from lstr.errors import CheckpointError, ConfigError
+from lstr.errors import ConfigError
 from lstr.kinds import change, configure
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training import model_run, ranks
@@ -18,11 +16,8 @@ from lstr.pipelines.training.config import TrainConfig, resolve
 from lstr.pipelines.training.model_run import Learner
 from lstr.windows.windows import Outputs, Part, Supervision, gather
 from tests.support.tiny_models import TINY, perturb, tiny
-from tests.support.training import read_log, train_tiny
 
 MODEL, CPU, CLASSES = configure(**TINY, long_stride=2), torch.device("cpu"), tuple("abcd")
-
-SETTINGS = {"model.kind": "rnn", "train.batch_size": "4", "train.log_every": "1"}
 
 
 def videos(dtype=np.float16) -> list[LabelledVideo]:
@@ -97,23 +92,6 @@ def test_a_gpu_trains_alike_on_features_in_its_memory():
         learner.kept = features
         losses.append([learner.step(learner.make_batch(drawn[:16]), number, 1e-3)[0] for number in range(5)])
     np.testing.assert_allclose(*losses, rtol=1e-3)
-
-
-@pytest.mark.long
-def test_a_run_resumes_bit_for_bit(split, tmp_path):
-    """Stopped within epochs, with the same settings only."""
-    settings, parts, whole = {**SETTINGS, "train.save_seconds": "0"}, tmp_path / "parts", tmp_path / "whole"
-    list(train_tiny(split, whole, settings))
-    for resume, n_steps in ((False, 3), (True, 4), (True, 99)):
-        with closing(train_tiny(split, parts, settings, resume=resume)) as steps:
-            list(islice(steps, n_steps))
-        torch.rand(7)
-        for with_resume, value in ((True, r"train\.lr"), (False, "parts")):
-            with pytest.raises(CheckpointError, match=value):
-                list(train_tiny(split, parts, {**SETTINGS, "train.lr": "0.1"}, resume=with_resume))
-    ours, theirs = (torch.load(run / "resume.pt", weights_only=True)["model"] for run in (parts, whole))
-    assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
-    assert read_log(parts) == read_log(whole)
 
 
 def numbered(length):
