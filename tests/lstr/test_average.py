@@ -55,9 +55,8 @@ def test_a_contradictory_file_is_refused(members, tmp_path):
 
 def test_an_average_is_a_kind_that_cannot_be_trained():
     assert "average" in KINDS and "average" not in list(KINDS)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError):
         configure(kind="average")
-    assert "lstr pack" in caught.value.hint
     model = tiny(**AVERAGED)
     assert (model.config.long_stride, model.config.n_ahead) == (4, 0) and model.config.long_length >= 16
     with pytest.raises(ConfigError):

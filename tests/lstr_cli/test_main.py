@@ -99,12 +99,11 @@ def test_info_of_each_kind_of_input(run, small_set, tmp_path):
         assert "recipe" in info(recipe)["kind"]
 
 
-def test_doctor_reports_missing_parts(lstr, monkeypatch):
+def test_doctor_reports_missing_parts(lstr, run, monkeypatch):
     from lstr.extractors.flow import workers
 
-    code, out, _ = lstr("doctor", "--json")
-    findings = {f["what"]: f for f in json.loads(out)}
-    assert code == 0 and {"torch", "networks", "av", "optical flow", "GPU"} <= findings.keys()
+    findings = {f["what"]: f for f in json.loads(run("doctor", "--json")[0])}
+    assert {"torch", "networks", "av", "optical flow", "GPU"} <= findings.keys()
     assert findings["default model"]["ok"] is None, "it is optional"
     monkeypatch.delattr("cv2.optflow")
     monkeypatch.setattr(workers, "_tvl1", None)

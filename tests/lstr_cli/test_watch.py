@@ -85,7 +85,7 @@ host = "0.0.0.0"
 
 
 @pytest.mark.skipif(sys.platform != "linux" or Path("/dev/video63").exists(), reason="cameras are Video4Linux's")
-def test_check_reports_all_errors_without_secrets(lstr, model, tmp_path):
+def test_check_reports_all_errors_without_secrets(lstr, run, model, tmp_path):
     path = tmp_path / "watch.toml"
     path.write_text(WRONG.replace("MODEL", str(model)))
     code, out, err = lstr("watch", path, "--check")
@@ -98,8 +98,7 @@ def test_check_reports_all_errors_without_secrets(lstr, model, tmp_path):
     path.write_text(text + "command = ['/nowhere/light']\n")
     assert check(read_config(path)).keys() == {"a", "hall"}
     path.write_text(text.replace("camera:63", "http://x/z") + "command = ['true']\n")
-    code, out, err = lstr("watch", path, "--check")
-    assert code == 0 and [line.split(":")[0] for line in out.splitlines()] == ["a", "hall"], err
+    assert [line.split(":")[0] for line in run("watch", path, "--check")[0].splitlines()] == ["a", "hall"]
 
 
 def test_a_service_that_cannot_start(lstr, model, tmp_path):

@@ -43,9 +43,8 @@ def test_a_fork_detects_on_features_and_refuses_to_compute_them(small_set, optio
         assert detect_segments(small_set.features, options) == expected
 
     def detect_on_video() -> None:
-        with pytest.raises(ExtractorError) as caught:
+        with pytest.raises(ExtractorError):
             detect_segments(video, options)
-        assert "spawn" in caught.value.hint
 
     run_in_fork(detect_on_features)
     detect_segments(video, options)

@@ -234,6 +234,5 @@ def test_training_windows_of_cmert_end_before_twice_the_anticipated_chunks():
 
 
 def test_a_file_of_colar_without_exemplars_is_refused(shared):
-    with pytest.raises(checkpoint.CheckpointError, match="exemplars") as caught:
+    with pytest.raises(checkpoint.CheckpointError, match="exemplars"):
         checkpoint.load(shared / "data" / "golden" / "colar_small.pth", {"rgb_dim": 24, "flow_dim": 12})
-    assert "choose_exemplars" in caught.value.hint

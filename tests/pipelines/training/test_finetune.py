@@ -182,9 +182,8 @@ def test_a_damaged_chunk_ends_the_run(tmp_path):
     job = planted_training(("flow",), 2, epochs=1)
     video = job.videos["v0"]
     job.videos["v0"] = replace(video, record=video.record | {"crc32": [0] * len(video)})
-    with pytest.raises(CacheError, match="v0.npy") as caught:
+    with pytest.raises(CacheError, match="v0.npy"):
         train(job, tmp_path / "weights")
-    assert "--resume" in caught.value.hint
 
 
 def test_number_of_networks_trained_at_once(monkeypatch):

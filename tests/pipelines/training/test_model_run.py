@@ -123,9 +123,8 @@ def test_published_presets_draw_as_many_windows_as_the_published_loader(shared):
     assert np.mean(drawn) == pytest.approx(6155, abs=15)
     _, tails = resolve("thumos14-published", {"train.tails": "true"}, (2048, 1024))
     assert len(samples.draw_windows(videos, model, tails, 0)) == pytest.approx(6355, abs=30)
-    with pytest.raises(ConfigError, match="32") as caught:  # otherwise the run would never end
+    with pytest.raises(ConfigError, match="32"):  # otherwise the run would never end
         samples.count_steps([numbered(20)], model, config)
-    assert "train.tails" in caught.value.hint
 
 
 def test_targets_of_the_future():

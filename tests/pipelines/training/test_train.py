@@ -218,29 +218,28 @@ def test_a_deleted_folder_ends_the_run(options, tmp_path):
         list(job)
 
 
-def test_settings_of_print_config_run_and_checkpoint_agree(lstr, feature_set, tmp_path):
-    run = tmp_path / "run"
-    command = ("train", feature_set.features, "--labels", feature_set.labels, "-o", run)
+def test_settings_of_print_config_run_and_checkpoint_agree(lstr, run, feature_set, tmp_path):
+    folder = tmp_path / "run"
+    command = ("train", feature_set.features, "--labels", feature_set.labels, "-o", folder)
     settings = {**TINY_SETTINGS, "train.epochs": "1", "train.seed": "7", "train.deterministic": "true"}
     words = [*(w for k, v in settings.items() for w in ("--set", f"{k}={v}")), "--preset", "lstr-small"]
-    code, out, _ = lstr(*command, *words, "--print-config")
-    printed = json.loads(out)
-    assert code == 0 and not run.exists()
-    code, out, err = lstr(*command, *words)
-    assert code == 0 and out == "" and str(run / "checkpoint.pt") in err
+    printed = json.loads(run(*command, *words, "--print-config")[0])
+    assert not folder.exists()
+    out, err = run(*command, *words)
+    assert out == "" and str(folder / "checkpoint.pt") in err
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert not torch.are_deterministic_algorithms_enabled()
-    written, extra = json.loads((run / "config.json").read_text()), load(run / "checkpoint.pt").extra
+    written, extra = json.loads((folder / "config.json").read_text()), load(folder / "checkpoint.pt").extra
     assert {part: written[part] for part in ("model", "train", "data")}.items() <= printed.items()
     assert (extra["train"], extra["data"]) == (printed["train"], printed["data"])
     assert {"versions", "git", "command", "device"} <= extra["made_by"].keys()
-    info = json.loads(lstr("info", run / "checkpoint.pt", "--json")[1])
+    info = json.loads(run("info", folder / "checkpoint.pt", "--json")[0])
     assert info["preset"] == extra["preset"] == printed["preset"] == "lstr-small"
     assert info["changed"] == extra["changed"] == printed["changed"]
     assert {"train.epochs": 1, "train.seed": 7}.items() <= extra["changed"].items()
     (tmp_path / "printed.json").write_text(json.dumps(printed))
-    _, out, _ = lstr(*command, "--config", tmp_path / "printed.json", "--print-config", "--set", "train.max_steps=3")
-    changed = json.loads(out)
+    options = ("--config", tmp_path / "printed.json", "--print-config", "--set", "train.max_steps=3")
+    changed = json.loads(run(*command, *options)[0])
     assert changed["train"] == printed["train"] | {"max_steps": 3} and changed["model"] == printed["model"]
     assert changed["preset"] == "lstr-small" and changed["changed"] == printed["changed"] | {"train.max_steps": 3}
     (tmp_path / "incomplete.json").write_text('{"model": {}}')
