@@ -18,8 +18,8 @@ from tests.support.drawn import CLASSES, cut, drawn_segments, plain_iou, scores_
 LETTERS = ("Background", "A", "B", "Ambiguous")
 
 
-def measure(*videos, **more):
-    return measure_instances([VideoEvents(*video, seconds=20.0) for video in videos], CLASSES, **more)
+def measure(*videos):
+    return measure_instances([VideoEvents(*video, seconds=20.0) for video in videos], CLASSES)
 
 
 def plain_average_precision(videos, label: str, least: float) -> float:
