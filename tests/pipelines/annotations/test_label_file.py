@@ -66,7 +66,7 @@ def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
     assert not (tmp_path / "out").exists()
 
 
-def test_evaluation_takes_labels_of_any_format(small_set, tmp_path, lstr):
+def test_evaluation_takes_labels_of_any_format(small_set, tmp_path, lstr, run):
     """A table with clock times, other names of subsets and no classes has the scores of the labels."""
     rows = []
     for name, video in read_label_file(small_set.labels).videos.items():
@@ -75,9 +75,7 @@ def test_evaluation_takes_labels_of_any_format(small_set, tmp_path, lstr):
     documents = []
     evaluate = ("evaluate", small_set.checkpoint, small_set.features, "--json", "--set", "resamples=0", "--labels")
     for path in (small_set.labels, write(tmp_path / "labels.csv", *rows)):
-        code, out, err = lstr(*evaluate, path)
-        assert code == 0, err
-        documents.append({**json.loads(out), "seconds": 0, "labels": ""})
+        documents.append({**json.loads(run(*evaluate, path)[0]), "seconds": 0, "labels": ""})
     assert documents[0] == documents[1]
     without_subsets = write(tmp_path / "no subsets.csv", "scene_00,,1,2,walk")
     assert_error(lstr(*evaluate, without_subsets), 2, "--subset training")
@@ -164,7 +162,7 @@ def test_hidden_files_are_ignored(tmp_path, lstr):
 
 
 @pytest.mark.long
-def test_learn_and_check_take_several_label_files(small_set, tmp_path, lstr):
+def test_learn_and_check_take_several_label_files(small_set, tmp_path, lstr, run):
     rows = [f"scene_0{i},training,{s},{s + 1},{label}" for i in range(3) for s, label in ((1, "walk"), (3, "run"))]
     first, second = write(tmp_path / "a.csv", *rows), tmp_path / "srt"
     second.mkdir()
@@ -175,8 +173,7 @@ def test_learn_and_check_take_several_label_files(small_set, tmp_path, lstr):
     assert code == 0 and (document["videos"], document["segments"], document["classes"]) == (4, 6, 2), err
     settings = [f"--set={setting}" for setting in ("epochs=1", "draws=16", "crop=32", "short_side=40")]
     words = ("-o", tmp_path / "m.lstr", "--set", "recipe.flow_algorithm=dis", "--dry-run", *settings)
-    code, _, err = lstr("learn", first, small_set.videos, second, *words)
-    assert code == 0 and "4 training" in err, err
+    assert "4 training" in run("learn", first, small_set.videos, second, *words)[1]
     wrong = write(tmp_path / "more.csv", "scene_01,,5,2.5,walk")
     code, _, err = lstr("learn", small_set.videos, first, wrong, *words)
     assert code == 2 and f"lstr labels check {first} {wrong}" in err

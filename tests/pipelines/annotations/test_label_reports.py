@@ -30,10 +30,8 @@ def files(tmp_path):
     return write(tmp_path / "a.json", A, duration=20.0), write(tmp_path / "b.json", B, duration=20.0)
 
 
-def compare(lstr, *paths) -> dict:
-    code, out, err = lstr("labels", "compare", *paths, "--json")
-    assert code == 0, err
-    return json.loads(out)
+def compare(run, *paths) -> dict:
+    return json.loads(run("labels", "compare", *paths, "--json")[0])
 
 
 def test_a_budget_of_all_videos_and_of_each(tmp_path, lstr):
@@ -64,8 +62,8 @@ def test_a_budget_by_subject_of_several_files(lstr, tmp_path):
     ]  # fmt: skip
 
 
-def test_two_files_are_compared(files, lstr):
-    document = compare(lstr, *files)
+def test_two_files_are_compared(files, lstr, run):
+    document = compare(run, *files)
     assert (document["videos"], document["seconds"], document["kappa"]["chunks"]) == (2, 40.0, 160)
     together = document["events"]["together"]
     assert (together["labels"], together["detections"]) == (3, 4)
@@ -78,30 +76,30 @@ def test_two_files_are_compared(files, lstr):
     assert float(rows["hug"]["kappa"]) == pytest.approx(0.72, abs=0.005) and rows["together"]["B"] == "4"
 
 
-def test_lengths_and_rates_come_from_labels_videos_or_the_last_end(tmp_path, lstr):
+def test_lengths_and_rates_come_from_labels_videos_or_the_last_end(tmp_path, lstr, run):
     """Both observers may count frames; `far` has the rate of the other videos."""
     labels = write(tmp_path / "a.json", {"greys": A["one"]})
     code, out, err = lstr("labels", "compare", labels, labels, "--json")
     assert code == 0 and json.loads(out)["seconds"] == 12.0 and "greys" in err
     (tmp_path / "videos").mkdir()
     write_greys(tmp_path / "videos" / "greys.mp4")
-    document = compare(lstr, labels, labels, tmp_path / "videos")
+    document = compare(run, labels, labels, tmp_path / "videos")
     assert document["seconds"] == 10.0 and document["events"]["together"]["labels"] == 1, "the other starts at the end"
     table = tmp_path / "frames.csv"
     table.write_text("video,start_frame,end_frame,label\ngreys,24,48,hug\nfar,24,48,hug\n")
-    document = compare(lstr, table, table, tmp_path / "videos")
+    document = compare(run, table, table, tmp_path / "videos")
     assert document["kappa"]["together"] == 1.0 and document["videos"] == 2
 
 
-def test_events_are_compared_where_neither_side_is_ambiguous(tmp_path, lstr):
+def test_events_are_compared_where_neither_side_is_ambiguous(tmp_path, run):
     a = write(tmp_path / "a.json", {"one": [("hug", 2, 8), ("Ambiguous", 10, 20)]}, duration=20.0)
     b = write(tmp_path / "b.json", {"one": [("hug", 2, 8), ("kick", 11, 13)]}, duration=20.0)
     for sides in ((a, b), (b, a)):
-        document = compare(lstr, *sides)
+        document = compare(run, *sides)
         assert document["events"]["together"]["iou"]["0.5"]["f1"] == document["kappa"]["together"] == 1.0
 
 
-def test_detections_are_compared_like_labels(files, lstr, tmp_path):
+def test_detections_are_compared_like_labels(files, lstr, run, tmp_path):
     folder = tmp_path / "timeline"
     folder.mkdir()
     for name, actions in B.items():
@@ -110,7 +108,7 @@ def test_detections_are_compared_like_labels(files, lstr, tmp_path):
         (folder / f"{name}.json").write_text(json.dumps(timeline | {"classes": ["Background", "hug", "kick"]}))
     (folder / "index.html").write_text("<html>")
     (folder / "one.csv").write_text("video,start,end,label,score\none,1,2,hug,0.5\n")
-    labels, detections = compare(lstr, *files), compare(lstr, files[0], folder)
+    labels, detections = compare(run, *files), compare(run, files[0], folder)
     assert labels["events"] == detections["events"] and labels["kappa"] == detections["kappa"]
     assert len(json.loads(lstr("labels", "budget", folder, "--json")[1])["rows"]) == 4
 

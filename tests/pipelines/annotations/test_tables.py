@@ -187,7 +187,7 @@ def test_missing_columns_are_named_in_a_command_to_complete(table, columns):
     assert "lstr labels convert FILE" in hint and f"--columns '{columns}'" in hint
 
 
-def test_the_columns_option(tmp_path, lstr):
+def test_the_columns_option(tmp_path, run):
     text = "Video;Beginn;Ende;Verhalten, kurz;label;Tier\na;1500;2000;Sturz;x;Anna\n"
     columns = {"start_ms": "beginn", "end_ms": "Ende", "label": "Verhalten, kurz", "subject": "Tier"}
     (segment,) = parse("csv", text, options=ConvertOptions(columns=columns)).videos["a"].segments
@@ -197,8 +197,7 @@ def test_the_columns_option(tmp_path, lstr):
     path = tmp_path / "de.csv"
     path.write_text("Beginn (s);Ende, s;Klasse\n0;1;1\n1;1;0\n")  # otherwise a table of 0 and 1
     columns = "start=Beginn (s),end=Ende, s,label=Klasse"
-    code, _, err = lstr("labels", "convert", path, "-o", tmp_path / "labels.json", "--columns", columns)
-    assert code == 0, err
+    run("labels", "convert", path, "-o", tmp_path / "labels.json", "--columns", columns)
     assert segments(read_annotations(tmp_path / "labels.json").videos["de"]) == [(0, 1, "1"), (1, 1, "0")]
 
 

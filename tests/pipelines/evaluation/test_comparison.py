@@ -42,11 +42,9 @@ def models(trained, tmp_path_factory):
 
 
 @pytest.mark.long
-def test_models_are_compared_on_videos_of_no_training(lstr, small_set, models):
+def test_models_are_compared_on_videos_of_no_training(run, small_set, models):
     testing = read_split(small_set.features, small_set.labels, "testing").videos[0].id
-    code, out, err = lstr("evaluate", *models, small_set.videos, small_set.labels, "--json")
-    assert code == 0, err
-    document = json.loads(out)
+    document = json.loads(run("evaluate", *models, small_set.videos, small_set.labels, "--json")[0])
     first, second = document["checkpoints"]
     assert document["videos"] == [testing] and (first["name"], second["name"]) == ("old", "new")
     assert first["chance"]["mAP"] > 0 and first["time_prior"]["mAP"] > 0, "from the training videos of the label file"

@@ -110,14 +110,13 @@ def test_a_single_network_knows_its_training_videos(finetuned, tmp_path):
         assert {video_id for video_id, about in facts.items() if not about["seen"]} == unseen
 
 
-def test_a_second_run_needs_the_same_weights(lstr, finetuned, folder):
+def test_a_second_run_needs_the_same_weights(lstr, run, finetuned, folder):
     weights = finetuned.weights.path
     command = ["extract", finetuned.videos["scene_00"].parent, "-o", folder.path, "--workers", 1, "--recipe"]
     same_recipe = [*command, folder.path]
     with_weights = [*same_recipe, "--weights", f"rgb={weights}", "--weights", f"flow={weights}"]
     for words in ([*command, weights], same_recipe, with_weights):
-        code, _, err = lstr(*words)
-        assert code == 0 and "3 kept" in err, err
+        assert "3 kept" in run(*words)[1]
     (folder.path / "weights.json").unlink()  # where the networks are
     assert_error(lstr(*same_recipe), 4, "--weights")
 
@@ -151,7 +150,7 @@ def test_a_weights_folder_is_a_recipe(finetuned, tmp_path):
     assert "finetune" in caught.value.hint
 
 
-def test_a_checkpoint_of_cross_validated_features_scores_new_videos(lstr, finetuned, tmp_path):
+def test_a_checkpoint_of_cross_validated_features_scores_new_videos(lstr, run, finetuned, tmp_path):
     recipe, weights = finetuned.weights.recipe.narrowed(["flow"]), finetuned.weights
     path = tmp_path / "checkpoint.pt"
     model = make_model(configure(rgb_dim=0, flow_dim=1024, **TINY), 2)
@@ -161,8 +160,7 @@ def test_a_checkpoint_of_cross_validated_features_scores_new_videos(lstr, finetu
     detect = ["detect", finetuned.videos["scene_02"], "-c", path, "-o", tmp_path / "out", "-f", "npy"]
     scores = []
     for file in (weights.path, weights.file("flow")):
-        code, _, err = lstr(*detect, "--weights", f"flow={file}")
-        assert code == 0, err
+        run(*detect, "--weights", f"flow={file}")
         scores.append(np.load(tmp_path / "out" / "scene_02.scores.npy"))
     assert len(scores[0]) == 16 and np.array_equal(*scores)
     fold = ("--weights", f"flow={weights.file('flow', 1)}")

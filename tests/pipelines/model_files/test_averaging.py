@@ -53,7 +53,7 @@ def test_an_average_scores_the_geometric_mean(members, tmp_path):
 
 
 @pytest.mark.long
-def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
+def test_an_average_is_packed_and_detects(lstr, run, finetuned, members, tmp_path):
     file, weights = tmp_path / "new" / "both.lstr", finetuned.weights.path
     code, _, err = lstr("pack", members[0].parent, members[1], "--weights", weights, "-o", file)
     assert code == 0 and "rgb, flow" in err and list(file.parent.iterdir()) == [file], err
@@ -62,8 +62,7 @@ def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
     assert "rnn, lfb" in lstr("info", file)[1]
     assert set(open_model(file).about["seen"]) >= {"video 0", "video 1"}
     singles = [write_model(tmp_path / f"{path.parent.name}.lstr", path, weights, {}).path for path in members]
-    code, _, err = lstr("pack", *singles, "-o", tmp_path / "of files.lstr")
-    assert code == 0, err
+    run("pack", *singles, "-o", tmp_path / "of files.lstr")
     unpack_model(file, tmp_path / "out")
     paths = (file, tmp_path / "of files.lstr", tmp_path / "out" / "checkpoint.pt")
     scores = [predict(model, features_of(model)) for model in (open_checkpoint(path).model for path in paths)]

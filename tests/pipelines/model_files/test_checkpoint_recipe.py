@@ -34,7 +34,7 @@ def test_features_of_another_recipe_are_scored_if_allowed(lstr, small_set, tmp_p
 
 
 @pytest.mark.long
-def test_other_weights_and_flow_are_used_if_allowed(lstr, small_set, tmp_path):
+def test_other_weights_and_flow_are_used_if_allowed(lstr, run, small_set, tmp_path):
     torch.manual_seed(0)
     torch.save(build_backbone("mobilenetv3").state_dict(), tmp_path / "own.pth")
     detect = ["detect", small_set.videos / "scene_00.mp4", "-c", small_set.checkpoint, "-o", tmp_path / "out"]
@@ -42,20 +42,18 @@ def test_other_weights_and_flow_are_used_if_allowed(lstr, small_set, tmp_path):
     assert_error(lstr(*detect, *flow), 4, '"dis-medium" against "tvl1-opencv5"', ALLOW[1])
     assert_error(lstr(*detect, *weights), 4, '"custom" against "random"', ALLOW[1])
     assert not (tmp_path / "out").exists()
-    code, _, err = lstr(*detect, "-f", "json", *flow, *weights, *ALLOW)
-    assert code == 0, err
+    _, err = run(*detect, "-f", "json", *flow, *weights, *ALLOW)
     timeline = json.loads((tmp_path / "out" / "scene_00.json").read_text())
     for text in ('flow_algorithm: "dis-medium" against "tvl1-opencv5"', "rgb.sha256", 'rgb.weights: "custom" against'):
         assert text in err and text in timeline["warnings"][-1]
     assert timeline["chunks"] == 20
 
 
-def test_other_names_and_rates_of_features_are_reported(feature_set, lstr, tmp_path):
+def test_other_names_and_rates_of_features_are_reported(feature_set, run, tmp_path):
     """Features of other programs have no recipe."""
     labels, settings = ("--labels", feature_set.labels), [f"--set={name}={x}" for name, x in TINY_SETTINGS.items()]
     train = [*labels, *settings, "--set", "train.max_steps=2", "--preset", "lstr-small"]
-    code, _, err = lstr("train", feature_set.features, "-o", tmp_path / "run", *train)
-    assert code == 0 and "a second" not in err
+    assert "a second" not in run("train", feature_set.features, "-o", tmp_path / "run", *train)[1]
     other = shutil.copytree(feature_set.features, tmp_path / "other")
     (other / "rgb_x").rename(other / "rgb_y")
     for path in other.rglob("*.npy"):
@@ -63,10 +61,8 @@ def test_other_names_and_rates_of_features_are_reported(feature_set, lstr, tmp_p
     warnings = []
     for features in (feature_set.features, other):
         command = ("evaluate", tmp_path / "run" / "checkpoint.pt", features, *labels, "--subset", "validation")
-        code, _, err = lstr(*command, "--set", "resamples=0")
-        assert code == 0, err
+        _, err = run(*command, "--set", "resamples=0")
         warnings.append(err)
     assert "warning" not in warnings[0]
     assert all(text in warnings[1] for text in ("rgb_x, flow_x", "rgb_y, flow_x", "v3: 128 chunks"))
-    code, _, err = lstr("train", other, "-o", tmp_path / "run2", *train)
-    assert code == 0 and "8 a second instead of 4" in err
+    assert "8 a second instead of 4" in run("train", other, "-o", tmp_path / "run2", *train)[1]

@@ -222,11 +222,10 @@ def test_commands_pack_describe_detect_and_unpack(lstr, packed, tmp_path):
 
 
 @pytest.mark.long
-def test_the_networks_of_a_model_file_extract_features_and_start_training(lstr, packed, tmp_path):
+def test_the_networks_of_a_model_file_extract_features_and_start_training(lstr, run, packed, tmp_path):
     features = tmp_path / "features"
     options = ["--recipe", packed.file, "--workers", 1, "--set", "threads=1", "--set", "cache=none"]
-    code, _, err = lstr("extract", packed.videos["scene_02"], "-o", features, *options)
-    assert code == 0, err
+    run("extract", packed.videos["scene_02"], "-o", features, *options)
     assert set(recorded_weights(features).values()) == {str(packed.file)}
     recipe = json.loads((features / "recipe.json").read_text())
     assert recipe["rgb"]["weights"] == "fälle" and "folds" not in recipe["rgb"]
