@@ -179,16 +179,14 @@ def path(small_set, tmp_path):
 
 
 @pytest.fixture
-def evaluate(lstr, small_set):
+def evaluate(run, small_set):
     """Run `lstr evaluate` on the training videos of the small set: evaluate(checkpoint, *words) -> JSON."""
 
-    def run(path, *words) -> dict:
+    def evaluate(path, *words) -> dict:
         where = (path, small_set.features, "--labels", small_set.labels, "--subset", "training")
-        code, out, err = lstr("evaluate", *where, *words, "--json")
-        assert code == 0, err
-        return json.loads(out)
+        return json.loads(run("evaluate", *where, *words, "--json")[0])
 
-    return run
+    return evaluate
 
 
 def test_stored_thresholds_are_used_by_detect_and_evaluate(small_set, path, tmp_path, lstr, evaluate):
@@ -234,8 +232,7 @@ def test_stored_thresholds_are_used_by_detect_and_evaluate(small_set, path, tmp_
 def test_the_command_aims_at_a_rate_of_false_alarms(lstr, small_set, path, tmp_path, evaluate):
     choose = ("--choose-thresholds", "--false-alarms")
     for words in (["--false-alarms", "1"], [*choose, "0"], [*choose, "1", "-o", tmp_path / "out"]):
-        code, _, err = lstr("evaluate", path, small_set.features, small_set.labels, "--subset", "training", *words)
-        assert code == 2 and "hint: " in err
+        assert lstr("evaluate", path, small_set.features, small_set.labels, "--subset", "training", *words)[0] == 2
     document = evaluate(path, *choose, "24/day")
     assert document["aim"] == {"false_alarms_per_hour": 1.0}
     loaded = checkpoint.load(path)

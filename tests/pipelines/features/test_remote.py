@@ -27,7 +27,7 @@ def videos(small_set):
     store.clear()
 
 
-def test_videos_and_features_at_urls(lstr, videos, options, small_set, tmp_path):
+def test_videos_and_features_at_urls(lstr, run, videos, options, small_set, tmp_path):
     features, good = RemoteFile("memory://out/features"), videos.joinpath("a", "good.mp4")
     command = ("extract", videos, "-o", features, *options)
     (tmp_path / "list.txt").write_text(f"{good}\ntext\n")
@@ -44,12 +44,10 @@ def test_videos_and_features_at_urls(lstr, videos, options, small_set, tmp_path)
     assert {f["id"]: f["source"] for f in failures}["text"] == "memory://videos/text.mp4" and len(failures) == 2
 
     videos.joinpath("text.mp4").unlink()
-    code, out, err = lstr(*command, "--json")
-    assert code == 0 and json.loads(out)["kept"] == 1, err
+    assert json.loads(run(*command, "--json")[0])["kept"] == 1
     good.put(small_set.videos / "scene_00.mp4")  # a later file of the same name and size
-    code, out, err = lstr(*command, "--dry-run", "--json")
-    plan = json.loads(out)
-    assert code == 0 and (plan["to_do"], plan["chunks_to_do"], plan["free_bytes"]) == (1, 20, None), err
+    plan = json.loads(run(*command, "--dry-run", "--json")[0])
+    assert (plan["to_do"], plan["chunks_to_do"], plan["free_bytes"]) == (1, 20, None)
 
 
 def test_only_videos_or_only_features_at_urls(lstr, videos, options, small_set, tmp_path):
