@@ -144,18 +144,18 @@ def headline(config: WindowConfig, n_classes: int, seconds: float, device: str) 
     fixed = build(config.replace(grid="fixed"), n_classes, device)
     sliding = build(config.replace(grid="sliding"), n_classes, device)
     first = filled(streaming.create(fixed))
-    singles = [filled(streaming.create(fixed, like=first), offset) for offset in range(STREAMS)]
+    singles = [filled(streaming.create(fixed), offset) for offset in range(STREAMS)]
     turns = [stream_row(fixed, single) for single in singles]
     stride = config.long_stride
     rows = {
         "recompute": recompute_row(fixed),
         "stream": stream_row(fixed, first),
         "stream_sliding": stream_row(sliding, filled(streaming.create(sliding))),
-        "batched": stream_row(fixed, filled(streaming.create(fixed, STREAMS, like=first))),
+        "batched": stream_row(fixed, filled(streaming.create(fixed, STREAMS))),
         "singles": Row(lambda: [turn.step() for turn in turns], stride),
     }
     if device != "cpu":
-        captured = filled(streaming.create(fixed, like=first))
+        captured = filled(streaming.create(fixed))
         streaming.capture(fixed, captured)
         rows["stream_captured"] = stream_row(fixed, captured)
     taken = yield from interleave(rows, seconds, ROUNDS, device)

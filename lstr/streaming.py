@@ -62,23 +62,21 @@ class StreamState:
     captured: CapturedStep | None = None
 
 
-def create(model: Model, n_streams: int = 1, like: StreamState | None = None) -> StreamState:
+def create(model: Model, n_streams: int = 1) -> StreamState:
     """Return the state of new streams.
 
     Args:
         model: The model, in evaluation mode.
         n_streams: Number of streams that step together.
-        like: A state of the same model; its constants are shared.
 
     Raises:
         LstrError: The model is in training mode.
     """
-    _check_model(model, None if like is None else like.model.config)
+    _check_model(model)
     if n_streams < 1:
         raise LstrError(f"The number of streams is {n_streams}.", "use at least 1.")
     with torch.no_grad():
-        constants = model.constants() if like is None else like.constants
-        tensors = model.begin(n_streams)
+        constants, tensors = model.constants(), model.begin(n_streams)
     return StreamState(constants, tensors, np.zeros(n_streams, dtype=np.int64), model, model.planner)
 
 
