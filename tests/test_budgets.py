@@ -26,11 +26,11 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    "product lines": 54_600,  # target 50,000
+    "product lines": 54_450,  # target 50,000
     "product files": 241,
-    "test lines": 26_700,  # target 25,000
+    "test lines": 25_000,
     "functions per 100 lines": 5.23,  # target 4.5
-    "private functions used once, percent": 33.6,  # target 25
+    "private functions used once, percent": 33.4,  # target 25
     "dataclasses and structs": 171,  # target 150
     "fields of Config and Options classes": 309,  # target 250
     "lines without a comment, percent": 95.4,  # target 97
@@ -84,7 +84,7 @@ def measured_sources() -> dict[str, float]:
     return {
         "product lines": lines([path for path in files(*PRODUCT) if path.suffix in SOURCES]),
         "product files": len(python),
-        "test lines": lines(files("tests")),
+        "test lines": lines([path for path in files("tests") if path.suffix in SOURCES]),
         "functions per 100 lines": 100 * len(functions) / lines(python),
         "private functions used once, percent": private_functions_used_once(modules),
         "dataclasses and structs": len(records),
