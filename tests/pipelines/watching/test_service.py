@@ -226,7 +226,7 @@ def test_errors_of_the_service_thread_are_logged_once(start_service, monkeypatch
 
     def flush(self: Recorder) -> None:
         ticks.append(1)
-        raise OverflowError("date value out of range") if len(ticks) < 3 else HistoryError("no room")
+        raise OverflowError("date value out of range") if len(ticks) < 3 else HistoryError("no room", "delete files.")
 
     monkeypatch.setattr(Recorder, "flush", flush)
     with start_service() as service:
