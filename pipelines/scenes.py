@@ -153,7 +153,21 @@ def _deal(rng: np.random.Generator) -> Iterator[str]:
 
 def _frames(config: SceneConfig, index: int, segments: list[Segment]) -> Iterator[np.ndarray]:
     rng = np.random.default_rng([config.seed, index])
-    actor, stage = Actor(rng, config, segments), _stage(rng, config)
+    actor, width, height = Actor(rng, config, segments), config.width, config.height
+    # a textured wall, floor and a few flat objects, of medium brightness and pale: (H, W, 3) BGR
+    scenery = np.empty((height, width, 3), np.float32)
+    horizon = int(height * rng.uniform(0.66, 0.74))
+    scenery[:horizon] = rng.uniform(140, 200) + rng.uniform(-20, 20, 3)
+    scenery[horizon:] = rng.uniform(95, 140) + rng.uniform(-15, 15, 3)
+    for _ in range(rng.integers(2, 5)):
+        x, y = int(rng.uniform(0, width * 0.9)), int(rng.uniform(0, horizon * 0.6))
+        corner = (x + int(rng.uniform(0.08, 0.25) * width), y + int(rng.uniform(0.1, 0.3) * height))
+        cv2.rectangle(scenery, (x, y), corner, (rng.uniform(120, 215) + rng.uniform(-25, 25, 3)).tolist(), -1)
+    # Two grain sizes, because optical flow needs texture at more than one pyramid level.
+    for cell, strength in ((10, 9.0), (3, 6.0)):
+        grain = rng.standard_normal((height // cell + 1, width // cell + 1)).astype(np.float32)
+        scenery += strength * cv2.resize(grain, (width, height), interpolation=cv2.INTER_CUBIC)[..., None]
+    stage = np.clip(scenery, 0, 255).astype(np.uint8)
     # Faint on purpose: stronger noise and light would keep TV-L1 from stopping early on still frames, and slow the
     # demo.
     noise, lamp, lamp_hertz = rng.uniform(0.3, 0.8), rng.uniform(0.004, 0.01), rng.uniform(0.05, 0.15)
@@ -163,24 +177,6 @@ def _frames(config: SceneConfig, index: int, segments: list[Segment]) -> Iterato
         image *= 1 + lamp * math.sin(2 * math.pi * lamp_hertz * seconds)
         image += noise * rng.standard_normal(stage.shape, dtype=np.float32)
         yield np.clip(image + 0.5, 0, 255).astype(np.uint8)
-
-
-def _stage(rng: np.random.Generator, config: SceneConfig) -> np.ndarray:
-    """Draw a textured wall, floor and a few flat objects, of medium brightness and pale: (H, W, 3) BGR uint8."""
-    width, height = config.width, config.height
-    image = np.empty((height, width, 3), np.float32)
-    horizon = int(height * rng.uniform(0.66, 0.74))
-    image[:horizon] = rng.uniform(140, 200) + rng.uniform(-20, 20, 3)
-    image[horizon:] = rng.uniform(95, 140) + rng.uniform(-15, 15, 3)
-    for _ in range(rng.integers(2, 5)):
-        x, y = int(rng.uniform(0, width * 0.9)), int(rng.uniform(0, horizon * 0.6))
-        corner = (x + int(rng.uniform(0.08, 0.25) * width), y + int(rng.uniform(0.1, 0.3) * height))
-        cv2.rectangle(image, (x, y), corner, (rng.uniform(120, 215) + rng.uniform(-25, 25, 3)).tolist(), -1)
-    # Two grain sizes, because optical flow needs texture at more than one pyramid level.
-    for cell, strength in ((10, 9.0), (3, 6.0)):
-        grain = rng.standard_normal((height // cell + 1, width // cell + 1)).astype(np.float32)
-        image += strength * cv2.resize(grain, (width, height), interpolation=cv2.INTER_CUBIC)[..., None]
-    return np.clip(image, 0, 255).astype(np.uint8)
 
 
 class Actor:
