@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK, Clock
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, actions_of, runs
+from lstr.labels.label_set import actions_of, runs
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics.actions import labelled_spans, largest_pairs, length_text, measure_events, overlaps, spans_of
 from lstr.metrics.intervals import interval_text, rate_interval
@@ -225,7 +225,7 @@ def backdated(
     because trained models detect them earlier.
     """
     plain = {label: replace(rule, backdate=0.0) for label, rule in rules.items()}
-    late: dict[str, list[float]] = {label: [] for label in classes if label not in (BACKGROUND, AMBIGUOUS)}
+    late: dict[str, list[float]] = {label: [] for label in actions_of(classes)}
     for video in videos:
         found = detect_events(video.scores, classes, plain, video.truth, clock)
         for label, seconds in late.items():

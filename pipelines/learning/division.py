@@ -7,7 +7,8 @@ from lstr.errors import LabelsError, few
 from lstr.labels.label_set import Labels
 from lstr.labels.video_ids import check_match
 from lstr.pipelines.training.training_videos import (
-    actions_of,
+    actions_by_recording,
+    actions_in,
     choose_recordings,
     choose_validation,
     recordings_of,
@@ -92,7 +93,7 @@ def divide(
         training = [i for i in named if i not in testing]
         folds = folds_of(training, n_folds, contents)
         # the videos outside each fold must contain an action
-        if not all(any(actions_of(labels, i) for i in training if i not in fold) for fold in folds):
+        if not all(any(actions_in(labels, i) for i in training if i not in fold) for fold in folds):
             folds = []
     sentence = ""
     if folds:
@@ -133,10 +134,7 @@ def hold_out_recordings(
     Raises LabelsError if no recording can be held out.
     """
     recordings = recordings_of({*ids, *seen}, contents)
-    actions: dict[str, set[str]] = {}
-    for video_id in ids:
-        actions.setdefault(recordings[video_id], set()).update(actions_of(labels, video_id))
-    actions = dict(sorted(actions.items()))
+    actions = actions_by_recording(labels, {video_id: recordings[video_id] for video_id in ids})
     if len(actions) < 2:
         raise LabelsError(
             f"All labelled videos are of one recording, {next(iter(actions))!r}, so none can be held out for testing.",

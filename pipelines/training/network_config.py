@@ -126,8 +126,8 @@ class FinetuneConfig(Settings, frozen=True):
     @property
     def mean_area(self) -> float:
         """Pixels of an image, as a mean over all epochs and relative to those of `size`."""
-        early = self.epochs // 2 / max(1, self.epochs)
-        return 1 - early + early * self.early_size**2
+        areas = [math.prod(self.size_in(epoch)) for epoch in range(self.epochs)]
+        return sum(areas) / max(1, len(areas) * math.prod(self.size))
 
     @property
     def view(self) -> View:
@@ -260,6 +260,7 @@ def resolve(
         config = override(plain[stream], {**own, **seen, **of_all, **alone})
         if config.precision == FAST:
             config = config.replace(precision=fast_precision(device))
+        # a network that takes multiples of some pixels only may not take the smaller images
         if not all(map(networks[stream].fits, config.size_in(0))):
             config = config.replace(early_size=1.0)
         configs[stream] = config

@@ -15,7 +15,7 @@ from lstr.extractors.streams import MODEL_STREAMS
 from lstr.extractors.video.inputs import local_copy
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.remote import Place
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, actions_of, subset_named
 from lstr.labels.video_ids import recording_of
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.features.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving
@@ -39,7 +39,7 @@ class Pair:
     """They choose the epoch; none of too few videos."""
 
 
-def actions_of(labels: Labels, video_id: str) -> set[str]:
+def actions_in(labels: Labels, video_id: str) -> set[str]:
     """Return the classes that are labelled in a video, except background and ambiguous stretches."""
     return {s.label for s in labels.videos[video_id].segments if s.start < s.end} - {BACKGROUND, AMBIGUOUS}
 
@@ -65,6 +65,14 @@ def round_robin(ids: Collection[str], n_folds: int, contents: Mapping[str, str])
     recordings = recordings_of(ids, contents)
     number = {recording: at % n_folds + 1 for at, recording in enumerate(sorted({*recordings.values()}))}
     return {video_id: number[recording] for video_id, recording in recordings.items()}
+
+
+def actions_by_recording(labels: Labels, recordings: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the actions that are labelled in each recording, sorted; `recordings` has the recording of each id."""
+    actions: dict[str, set[str]] = {recording: set() for recording in sorted({*recordings.values()})}
+    for video_id, recording in recordings.items():
+        actions[recording] |= actions_in(labels, video_id)
+    return actions
 
 
 def choose_recordings(actions: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:
@@ -143,17 +151,15 @@ def make_pairs(
         raise ConfigError(f"{n_folds} folds of {len(training)} training {what}.", f"use a number from 2 to {most}.")
     folds = round_robin(training, n_folds, contents) if n_folds else {}
     folds |= round_robin(validation, n_folds, contents) if n_folds else {}
-    shows = {video_id: actions_of(labels, video_id) for video_id in {*training, *validation}}
+    shows = {video_id: actions_in(labels, video_id) for video_id in {*training, *validation}}
     pairs = []
     for fold in (None, *range(1, n_folds + 1)):
         left = [video_id for video_id in training if fold is None or folds[video_id] != fold]
         chosen = tuple(sorted(i for i in validation if fold is None or folds[i] != fold))
         if not any(shows[video_id] for video_id in chosen):
-            recordings, actions = recordings_of(left, contents), dict[str, set[str]]()
-            for video_id, recording in recordings.items():
-                actions.setdefault(recording, set()).update(shows[video_id])
-            held = choose_validation(actions) if spare else set()
-            chosen = tuple(video_id for video_id in recordings if recordings[video_id] in held)
+            recordings = recordings_of(left, contents)
+            held = choose_validation(actions_by_recording(labels, recordings)) if spare else set()
+            chosen = tuple(video_id for video_id, recording in recordings.items() if recording in held)
         pair = Pair(fold, tuple(sorted(set(left) - set(chosen))), chosen)
         if not any(shows[video_id] for video_id in pair.training):
             raise LabelsError(
@@ -180,13 +186,13 @@ def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> No
 
 def unlearnt(training: Collection[str], labels: Labels) -> list[str]:
     """Return the classes that no training video shows."""
-    shown = set().union(*(actions_of(labels, video_id) for video_id in training))
-    return [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS) and name not in shown]
+    shown = set().union(*(actions_in(labels, video_id) for video_id in training))
+    return [name for name in actions_of(labels.classes) if name not in shown]
 
 
 def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
     """Return warnings about a single video and classes without a sample. Raises LabelsError if there are no actions."""
-    missing, n_classes = unlearnt(training, labels), len({*labels.classes} - {BACKGROUND, AMBIGUOUS})
+    missing, n_classes = unlearnt(training, labels), len(actions_of(labels.classes))
     if len(missing) == n_classes:
         what = "video" if len(training) == 1 else "videos"
         raise LabelsError(
