@@ -21,14 +21,11 @@ Size = Annotated[int, Meta(ge=16, le=4096)]
 # Pixels. The limit allows far more than usual, but no image that needs a terabyte of memory.
 Side = Annotated[int, Meta(ge=1, le=4096)]
 
-Precision = Annotated[str, Meta(pattern=r"^(float32|bf16|int8)\Z")]
-INT8 = "int8"  # needs ranges that were measured on videos
-STEPS = 127  # int8 steps on each side of zero, for weights and signed inputs
-LEAST = 1e-12  # smallest step, so that a channel of zeros divides by no zero
+Precision = Annotated[str, Meta(pattern=r"^(float32|bf16)\Z")]
 Crops = Literal[1, 2, 10]
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
 # Entries of a network that are written only if they differ from their default, so that older recipes keep their ids.
-OPTIONAL = ("config", "width", "bgr", "folds", "ranges", "stem", "size", "margin")
+OPTIONAL = ("config", "width", "bgr", "folds", "stem", "size", "margin")
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,6 @@ class NetworkRecipe:
     # Hashes of the networks that were each trained without one fold of the training videos. A training video gets the
     # features of the network that was not trained on it, every other video the features of `sha256`.
     folds: tuple[str, ...] = ()
-    # lowest and highest input of each convolution of an int8 network, by its name
-    ranges: dict[str, list[float]] | None = field(default=None, hash=False)
     # `mean` if the weights come from an RGB network: the first kernels are the mean over the colours, repeated
     stem: Annotated[str, Meta(pattern=r"^mean\Z")] | None = None
     # height and width of its input from the whole frame, in pixels; None for the recipe's square crop
@@ -111,7 +106,7 @@ class Recipe(OfStreams[NetworkRecipe]):
     flow_bound: PositiveNumber = BOUND
     short_side: Side = 256
     crop: Side = 224
-    # how the networks' weights and products are rounded: float32, bf16 or int8
+    # how the networks' weights and products are rounded: float32 or bf16
     precision: Precision = "float32"
     grey: NetworkRecipe | None = None
     difference: NetworkRecipe | None = None
@@ -120,8 +115,6 @@ class Recipe(OfStreams[NetworkRecipe]):
     def __post_init__(self):
         if not self.streams:
             raise ValueError(f"it has no network for {', '.join(STREAMS)}")
-        if any((part.ranges is None) == (self.precision == INT8) for part in self.parts.values()):
-            raise ValueError(f"precision {self.precision!r} does not match the ranges of int8 networks")
         if self.flow is None and self.flow_algorithm is not None:
             raise ValueError("it has a flow_algorithm but no flow network")
         if self.flow and self.flow_algorithm not in ALGORITHMS.values():
@@ -213,9 +206,7 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
     def compare(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
         for key in sorted(a.keys() | b.keys()):
             left, right = a.get(key), b.get(key)
-            if key == "ranges" and left != right:
-                yield f"{prefix}{key}: different int8 networks"
-            elif isinstance(left, dict) and isinstance(right, dict):
+            if isinstance(left, dict) and isinstance(right, dict):
                 yield from compare(left, right, f"{prefix}{key}.")
             elif left != right:
                 yield f"{prefix}{key}: {brief(left)} against {brief(right)}"

@@ -37,7 +37,6 @@ GROUPS = {
         "evaluate": ("evaluate", "Measure a model: per-frame mAP next to two baselines."),
         "pack": ("model_files", "Pack a run and its networks into one model file."),
         "unpack": ("model_files", "Unpack a model file into its checkpoint and networks."),
-        "quantise": ("model_files", "Write a faster model file with networks in int8."),
         "export": ("model_files", "Write a model file that runs without torch."),
     },
     "Research": {

@@ -1,4 +1,4 @@
-"""`lstr pack`, `unpack`, `quantise` and `export`: model files from runs and from other model files."""
+"""`lstr pack`, `unpack` and `export`: model files from runs and from other model files."""
 
 from pathlib import Path
 
@@ -66,39 +66,6 @@ def unpack(model, output):
     from lstr.pipelines.model_files.packing import unpack_model
 
     console.say(f"checkpoint: {unpack_model(model, output) / 'checkpoint.pt'}")
-
-
-@click.command("quantise", cls=Command)
-@click.argument("model", metavar="MODEL")
-@click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR...")
-@option("-o --output FILE.lstr", OUTPUT, "Write this model file.", required=True)
-@as_json
-@set_option("chunks runtime")
-def quantise(model, videos, output, settings, as_json):
-    """Let the feature networks of a model file compute in whole numbers of 8 bits.
-
-    On a processor without AMX that is several times faster than float32. VIDEO is of the kind that the model will
-    watch: the values inside the networks are measured on it. The new file states the cosine between its features and
-    the float32 features. `lstr evaluate` with both files measures the loss of accuracy. MODEL is not changed.
-
-    \b
-    Examples:
-      lstr quantise fall.lstr videos/ -o small.lstr
-      lstr evaluate fall.lstr small.lstr new_videos/ labels.json
-    """
-    console.say_waiting("loading networks…")
-    from lstr.pipelines.model_files.export import QUANTISE_CHUNKS
-    from lstr.pipelines.model_files.export import quantise as job
-
-    n_chunks = settings.read_count("chunks", QUANTISE_CHUNKS)
-    model = console.follow(job(videos, model, output, n_chunks, settings.get("runtime", "auto")))
-    if as_json:
-        console.show_json({"model": str(model.path), **model.about["int8"]})
-        return
-    for stream, cosine in model.about["int8"]["cosine"].items():
-        console.show(f"{stream}: cosine to float32 {cosine['mean']:.4f}, least {cosine['least']:.4f}")
-    console.say(f"model: {model.path}")
-    console.say_next("lstr", "detect", "VIDEO", "-m", model.path, "-o", "timeline")
 
 
 @click.command("export", cls=Command)

@@ -227,7 +227,7 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
             **_present(runs_without_torch=exported_in_words(about) if model.exported is not None else ""),
             "networks": {stream: network_of(entry, model.recipe.size_of(stream)) for stream, entry in networks},
             "recipe_id": model.recipe.id if about["recipe"] else "features of other programs",
-            **_present(store=(extra.get("data") or {}).get("store"), int8=about.get("int8")),
+            **_present(store=(extra.get("data") or {}).get("store")),
             "model": about["config"].get("kind"),
             **_present(members=extra.get("members")),
             "preset": extra.get("preset", "not recorded"),

@@ -1,4 +1,4 @@
-"""Sample inputs of feature networks from videos, to calibrate random networks or to measure ranges for int8."""
+"""Sample inputs of feature networks from videos, to calibrate random networks."""
 
 from collections.abc import Generator, Mapping
 

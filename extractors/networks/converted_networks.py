@@ -4,7 +4,6 @@ ONNX Runtime does not support bfloat16 on a CPU, so it computes a bf16 network i
 """
 
 import functools
-import platform
 import sys
 import threading
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import NetworkRuntimeError, first_line
-from lstr.extractors.devices import extensions, fast_precision
+from lstr.extractors.devices import fast_precision
 from lstr.extractors.networks.network import quiet
 from lstr.extractors.networks.runtime import (
     AUTO,
@@ -30,7 +29,6 @@ from lstr.extractors.networks.runtime import (
     read_converted,
     write_converted,
 )
-from lstr.extractors.recipe import INT8, LEAST, STEPS
 
 OPSET = 17  # of converted networks
 TELEMETRY = "openvino_telemetry"
@@ -49,8 +47,6 @@ class OnnxNetwork(RunningNetwork):
         # several calling threads compute batches in parallel, so a layer needs no additional threads
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors
-        # it would quantise the already rounded weights of an int8 network again, with fewer steps
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
         self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self.averages = job is None
         ((given,), (made,)) = self.session.get_inputs(), self.session.get_outputs()
@@ -62,7 +58,7 @@ class OnnxNetwork(RunningNetwork):
         return self.session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
 
     @staticmethod
-    def version(precision: str) -> str:
+    def version() -> str:
         """Return the versions that a stored network depends on."""
         import onnxruntime
 
@@ -74,7 +70,7 @@ class OnnxNetwork(RunningNetwork):
         from lstr.extractors.networks.graph_file import export_graph  # imported only when a network is converted
         from lstr.extractors.networks.torch_runtime import PooledNetwork
 
-        return [export_graph(PooledNetwork(job, job.exact_precision), job.example(), "n", OPSET)]
+        return [export_graph(PooledNetwork(job, "float32"), job.example(), "n", OPSET)]
 
 
 @functools.cache
@@ -94,15 +90,6 @@ def load_openvino() -> tuple[Any, Any]:
         if hidden:
             del sys.modules[TELEMETRY]
     return openvino, openvino.Core()
-
-
-def multiplies_int8() -> bool:
-    """Return whether the CPU adds 8-bit products without overflow (VNNI, or ARM).
-
-    On other CPUs OpenVINO's int8 kernels could clip sums, which changes features; int8 networks compute in float32
-    there.
-    """
-    return platform.machine() not in ("x86_64", "AMD64") or "avx512_vnni" in extensions()
 
 
 class OpenVINONetwork(RunningNetwork):
@@ -138,10 +125,6 @@ class OpenVINONetwork(RunningNetwork):
             if names != (IMAGES, "u8", FEATURES) or len(shape) != 4 or any(size.is_dynamic for size in shape):
                 raise ValueError("its inputs and outputs do not match a feature network")
             self.shape = tuple(size.get_length() for size in shape)
-            rounds = any(node.get_type_name() == "FakeQuantize" for node in self._model.get_ops())
-            if rounds and not multiplies_int8():
-                message = "OpenVINO would clip sums of this int8 network on this processor."
-                raise NetworkRuntimeError(message, "omit the runtime: ONNX Runtime computes it.")
         # one OpenVINO stream per calling thread, which computes in that thread
         self._options = {"NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
         self._lock = threading.Lock()
@@ -178,45 +161,25 @@ class OpenVINONetwork(RunningNetwork):
                     self._compiled = self._compiled | {n: made}  # a new dict: other threads may be reading this one
 
     @staticmethod
-    def version(precision: str) -> str:
+    def version() -> str:
         """Return the versions that a stored network depends on."""
-        kernels = "whole" if precision == INT8 and multiplies_int8() else "rounded"
-        return f"{load_openvino()[0].get_version()} {kernels}"
+        return load_openvino()[0].get_version()
 
     @staticmethod
     def convert(job: NetworkJob) -> list[bytes]:
         """Trace a torch network; return the length of its graph, the graph, and its weights."""
         import torch
-        from openvino import opset13
         from openvino.frontend import FrontEndManager
         from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
-        from openvino.passes import ConstantFolding, Manager
 
         from lstr.extractors.networks.torch_runtime import PooledNetwork
 
         with torch.no_grad():
-            network = PooledNetwork(job, job.exact_precision)
+            network = PooledNetwork(job, "float32")
             unchecked = {"check_trace": False}  # `check_features` compares the features later
             traced = TorchScriptPythonDecoder(network, example_input=job.example(), trace_kwargs=unchecked)
         frontend = FrontEndManager().load_by_framework("pytorch")
         model = frontend.convert(frontend.load(traced))
-        if job.precision == INT8:
-            passes = Manager()
-            passes.register_pass(ConstantFolding())  # the traced ranges are small computations
-            passes.run_passes(model)
-        for node in model.get_ordered_ops() if job.precision == INT8 and multiplies_int8() else ():
-            if node.get_type_name() not in ("Convolution", "GroupConvolution"):
-                continue
-            weights = node.input_value(1).get_node()
-            values = weights.data if weights.get_type_name() == "Constant" else None
-            if values is None or node.input_value(0).get_node().get_type_name() != "FakeQuantize":
-                continue
-            # OpenVINO uses int8 kernels only for integer weights: (out, in, h, w), or (groups, out, in, h, w)
-            inner = tuple(range(values.ndim - 3, values.ndim))
-            steps = np.maximum(np.abs(values).max(inner, keepdims=True), LEAST * STEPS) / np.float32(STEPS)
-            whole = np.round(values / steps).clip(-STEPS, STEPS).astype(np.int8)
-            scaled = opset13.multiply(opset13.convert(opset13.constant(whole), "f32"), opset13.constant(steps))
-            node.input(1).replace_source_output(scaled.output(0))
         with TemporaryDirectory() as folder:
             graph, path = Path(folder) / "graph.xml", Path(folder) / "weights.bin"
             load_openvino()[0].serialize(model, graph, path)
@@ -265,7 +228,7 @@ def open_network(job: NetworkJob, runtime: str, store: Path | None) -> RunningNe
     load = CONVERTING[runtime]
     try:
         with quiet():
-            key = job.key(runtime, load.version(job.precision))
+            key = job.key(runtime, load.version())
             if store is not None and (content := read_converted(store, key)) is not None:
                 return load(content, job)
             from lstr.extractors.networks.torch_runtime import check_features
@@ -274,7 +237,7 @@ def open_network(job: NetworkJob, runtime: str, store: Path | None) -> RunningNe
             # load it as later runs do: the features of a network that was just traced may differ in the last bits
             content = b"".join(parts)
             # not in bf16, whose rounding is larger than the tolerance
-            check_features(job, runtime, load(content, replace(job, precision=job.exact_precision, threads=1)))
+            check_features(job, runtime, load(content, replace(job, precision="float32", threads=1)))
             if store is not None:
                 write_converted(store, key, content)
             return load(content, job)

@@ -2,8 +2,7 @@
 
 A graph contains only data and known operations. The check rejects operations that are not in `OPERATIONS`, functions,
 training information, tensors in other files or with a wrong size, and every field that the exporters here never write.
-In a graph of an exported model, batch norm is fused into the convolutions, and an int8 network rounds inputs and
-weights in the same way as torch.
+In a graph of an exported model, batch norm is fused into the convolutions.
 """
 
 import io
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 # The operations that our exporters write. None of them reads files, the time or random numbers.
 OPERATIONS = frozenset(
     "Abs Add And ArgMax AveragePool BatchNormalization Cast Ceil Clip Concat Constant ConstantOfShape Conv "
-    "ConvTranspose CumSum DequantizeLinear Div Einsum Elu Equal Erf Exp Expand Flatten Floor GRU Gather "
+    "ConvTranspose CumSum Div Einsum Elu Equal Erf Exp Expand Flatten Floor GRU Gather "
     "GatherElements GatherND Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual GroupNormalization "
     "HardSigmoid HardSwish Identity If InstanceNormalization IsInf IsNaN LSTM LayerNormalization LeakyRelu Less "
-    "LessOrEqual Log LogSoftmax MatMul Max MaxPool Mean Min Mish Mod Mul Neg Not Or PRelu Pad Pow QuantizeLinear "
+    "LessOrEqual Log LogSoftmax MatMul Max MaxPool Mean Min Mish Mod Mul Neg Not Or PRelu Pad Pow "
     "Range Reciprocal ReduceL1 ReduceL2 ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu "
     "Reshape Resize Round ScatterElements ScatterND Shape Sigmoid Sign Slice Softmax Softplus Split Sqrt Squeeze "
     "Sub Sum Tanh Tile TopK Transpose Trilu Unsqueeze Where".split()

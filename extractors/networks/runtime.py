@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import NetworkRuntimeError, OutputError, install_hint
 from lstr.extractors.networks.crops import View
-from lstr.extractors.recipe import INT8, NetworkRecipe
+from lstr.extractors.recipe import NetworkRecipe
 from lstr.files.atomic import replacing, sweep
 
 if TYPE_CHECKING:  # converted networks run without torch
@@ -32,7 +32,6 @@ USE_TORCH = "run it with torch: --set runtime=torch."
 
 IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
 FORMAT = 1  # of stored converted networks; increase it if the conversion changes
-MIN_COSINE = 0.98  # between features of a converted int8 network and of torch
 SUFFIX = ".network"
 MAX_BYTES = 2 << 30  # of converted networks on disk
 CHECK_BYTES = 4  # at the start of a stored file: the checksum of the remaining bytes
@@ -54,11 +53,6 @@ class NetworkJob:
         """Height, width and channels of an image."""
         return *self.size, len(self.part.mean)
 
-    @property
-    def exact_precision(self) -> str:
-        """The precision of the conversion: runtimes convert float32 to bf16 themselves."""
-        return INT8 if self.precision == INT8 else "float32"
-
     def example(self) -> "Tensor":
         """Return one image (1, H, W, C) of reproducible noise."""
         import torch
@@ -72,7 +66,7 @@ class NetworkJob:
         # entries that do not change the converted network are not part of its name: crops and folds above, and these
         for name in ("stem", "size", "margin"):  # the tensors reflect the first, `self.size` the others
             del part[name]
-        about = [FORMAT, runtime, version, version_of("torch"), self.exact_precision, self.size, part]
+        about = [FORMAT, runtime, version, version_of("torch"), self.size, part]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -1,15 +1,12 @@
-"""Networks on torch, on any device: batch norm is fused into convolutions, exact up to rounding, and int8 is emulated.
+"""Networks on torch, on any device: batch norm is fused into convolutions, exact up to rounding.
 
-Torch is the default runtime, and the other runtimes convert its networks. Torch also defines int8: inputs and weights
-of each convolution are rounded to 256 steps and multiplied in float32. A runtime with int8 kernels computes the same
-products in integers. Weights have one step per output channel, given by the channel's largest weight; inputs have one
-step per convolution, given by the range that was measured on videos.
+Torch is the default runtime, and the other runtimes convert its networks.
 """
 
 import contextlib
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, cast
@@ -21,14 +18,13 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.overrides import TorchFunctionMode
 
-from lstr.errors import NetworkRuntimeError, RecipeError, first_line
+from lstr.errors import NetworkRuntimeError, first_line
 from lstr.extractors.networks.backbones import ConvNorm
 from lstr.extractors.networks.crops import View, centre_crop
-from lstr.extractors.networks.runtime import MIN_COSINE, USE_TORCH, NetworkJob, RunningNetwork
-from lstr.extractors.recipe import INT8, LEAST, STEPS, NetworkRecipe
+from lstr.extractors.networks.runtime import USE_TORCH, NetworkJob, RunningNetwork
+from lstr.extractors.recipe import NetworkRecipe
 
-# Torch's types by the precision of a recipe; int8 values are rounded to their steps and computed in float32.
-DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 SIDES = (64, 224)  # pixels of the image for tracing a network's layers; some networks accept only one size
 EXPORT_OPSET = 18  # of the graphs of `lstr export`
 ROUNDINGS = 10  # a converted float32 network's largest error, relative to that of torch's own float32
@@ -115,84 +111,6 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
     return fused.requires_grad_(False)
 
 
-OUTSIDE = 10_000  # one in this number of values may be outside the range, on each side
-UNEVEN = 8  # factor of the outer values kept per batch, because batches differ
-
-
-class QuantisedConv(nn.Module):
-    """A convolution with rounded weights that rounds its inputs."""
-
-    def __init__(self, conv: nn.Conv2d, low: float, high: float):
-        super().__init__()
-        self.conv = conv
-        steps = conv.weight.abs().amax((1, 2, 3), keepdim=True).clamp_min(LEAST) / STEPS
-        conv.weight = nn.Parameter((conv.weight / steps).round() * steps, requires_grad=False)
-        # inputs after a ReLU need no sign, so they have twice as many steps
-        self.signed = low < 0
-        self.step = max(-low / (STEPS + 1), high / STEPS if self.signed else high / (2 * STEPS + 1), LEAST)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C_in, H, W) → (B, C_out, H', W')."""
-        lowest, highest = (-STEPS - 1, STEPS) if self.signed else (0, 2 * STEPS + 1)
-        return self.conv(torch.fake_quantize_per_tensor_affine(x, self.step, 0, lowest, highest))
-
-
-def quantise(fused: nn.Module, ranges: Mapping[str, Iterable[float]]) -> nn.Module:
-    """Convert a fused network to int8, in place; `ranges` has (low, high) of each convolution's input, by its name.
-
-    Raises RecipeError if the ranges belong to another network.
-    """
-    found = convolutions(fused)
-    if found.keys() != ranges.keys():
-        odd = sorted(found.keys() ^ ranges.keys())[0]
-        raise RecipeError(
-            f"The int8 ranges of the recipe belong to another network (the first difference is {odd!r}).",
-            "make them again with `lstr quantise`.",
-        )
-    for name, conv in found.items():
-        low, high = ranges[name]
-        fused.set_submodule(name, QuantisedConv(conv, low, high))
-    return fused
-
-
-def convolutions(network: nn.Module) -> dict[str, nn.Conv2d]:
-    """Return the convolutions of a network by name."""
-    return {name: module for name, module in network.named_modules() if isinstance(module, nn.Conv2d)}
-
-
-class Ranges:
-    """Measures the inputs of a fused network's convolutions while it runs; `result` returns their ranges.
-
-    A range excludes one in ten thousand values on each side, because a few outliers would make all steps coarse. The
-    range of the first convolution covers all pixels, which have no outliers.
-    """
-
-    def __init__(self, fused: nn.Module, part: NetworkRecipe):
-        self._part = part
-        self._outer: dict[str, list[Tensor]] = {}  # outermost values of each batch, (2, K), the low ones negated
-        self._counts: dict[str, int] = {}
-        for name, conv in convolutions(fused).items():
-            conv.register_forward_pre_hook(lambda module, inputs, name=name: self._note(name, inputs[0]))
-
-    def _note(self, name: str, x: Tensor) -> None:
-        values = x.flatten()
-        kept = min(len(values), 1 + UNEVEN * len(values) // OUTSIDE)
-        self._outer.setdefault(name, []).append(torch.stack([(-values).topk(kept)[0], values.topk(kept)[0]]))
-        self._counts[name] = self._counts.get(name, 0) + len(values)
-
-    def result(self) -> dict[str, list[float]]:
-        """Return (low, high) by the name of the convolution."""
-        ranges = {}
-        for name, outer in self._outer.items():
-            # number of values outside the range; from one batch at most UNEVEN times its share is known
-            values, outside = torch.cat(outer, 1), self._counts[name] // OUTSIDE
-            low, high = (float(side.topk(min(outside + 1, len(side)))[0][-1]) for side in values)
-            ranges[name] = [-low, high]
-        pixels = [(edge - m) / s for m, s in zip(self._part.mean, self._part.std, strict=True) for edge in (0, 255)]
-        ranges[next(iter(ranges))] = [min(pixels), max(pixels)]  # the first convolution that was called
-        return {name: [float(f"{value:.6g}") for value in pair] for name, pair in ranges.items()}
-
-
 class Scale(nn.Module):
     """Converts images to a network's input scale; its constants stay on the device, because each copy would wait."""
 
@@ -225,7 +143,7 @@ class PooledNetwork(nn.Module):
         for module in fused.modules():
             if hasattr(module, "settle"):
                 cast(Any, module).settle(job.size)
-        self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
+        self.network = fused
         self.dtype = DTYPES[precision]
         self.scale = Scale(part).to(job.device)
 
@@ -244,61 +162,40 @@ def make_network_graph(job: NetworkJob) -> bytes:
     Raises NetworkRuntimeError if it cannot be exported.
     """
     import onnx
-    from onnx import helper, numpy_helper
 
     from lstr.extractors.networks.graph_file import export_graph
 
     images = job.example().repeat(job.part.crops, 1, 1, 1)[None]
     try:
-        written = export_graph(PooledNetwork(job, job.exact_precision), images, "chunks", EXPORT_OPSET)
+        written = export_graph(PooledNetwork(job, "float32"), images, "chunks", EXPORT_OPSET)
     except Exception as error:  # torch's exporter raises many types
         raise NetworkRuntimeError(
             f"The network {job.part.network} cannot be converted to ONNX ({first_line(error)}).", "run it with torch."
         ) from error
     made = onnx.load_model_from_string(written)
-    graph, nodes = made.graph, []
-    rounded = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
-    held = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        is_int8 = job.precision == INT8 and node.op_type == "Conv" and node.input[0] in rounded
-        if is_int8 and node.input[1] in held:  # store the weights as integers, in a quarter of the bytes
-            name = node.input[1]
-            weights = numpy_helper.to_array(held[name])  # (out, in, h, w)
-            steps = np.maximum(np.abs(weights).max((1, 2, 3)), LEAST * STEPS) / np.float32(STEPS)
-            whole = np.round(weights / steps[:, None, None, None]).astype(np.int8)
-            graph.initializer.remove(held.pop(name))
-            graph.initializer.append(numpy_helper.from_array(whole, f"{name}.whole"))
-            graph.initializer.append(numpy_helper.from_array(steps, f"{name}.steps"))
-            nodes.append(helper.make_node("DequantizeLinear", [f"{name}.whole", f"{name}.steps"], [name], axis=0))
-        nodes.append(node)
-    for node in nodes:
+    for node in made.graph.node:
         node.ClearField("doc_string")  # it may contain paths of the source code
         node.name = ""
-    del graph.node[:]
-    graph.node.extend(nodes)
     return made.SerializeToString(deterministic=True)
 
 
 def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> None:
-    """Compare a converted network's features of noise, in float32 or int8, with torch's.
+    """Compare a converted network's features of noise, in float32, with torch's.
 
     Raises NetworkRuntimeError if they differ.
     """
     images = job.example()
     with torch.inference_mode():
-        exact = PooledNetwork(job, job.exact_precision)(images).numpy()
+        exact = PooledNetwork(job, "float32")(images).numpy()
     found = compute(images.numpy())
     same = found.shape == exact.shape and bool(np.isfinite(found).all())
-    if same and job.part.ranges:  # values between two steps may round differently, so compare directions
-        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)
-        same = bool(((found * exact).sum(1) >= MIN_COSINE * lengths).all())
-    elif same:
+    if same:
         # relative to the largest value, because small values are sums that cancel and have large relative errors
         same = bool(np.abs(found - exact).max() <= TOLERANCE * np.abs(exact).max())
         if not same:
             # A network may amplify rounding: features of a random mobilenetv3, calibrated on plain images, were 4e-4
             # from float64 in torch's float32 too, depending on the CPU. bf16 rounds 65,000 times as coarsely.
-            double = PooledNetwork(job, job.exact_precision).double()
+            double = PooledNetwork(job, "float32").double()
             double.dtype = torch.float64
             with torch.inference_mode():
                 truth = double(images).numpy()

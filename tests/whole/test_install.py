@@ -178,7 +178,6 @@ def test_commands_that_need_torch_name_the_package(small, small_set, exported, t
         ("extract", video, "-o", tmp_path / "features"),
         ("train", tmp_path, "--labels", tmp_path / "labels.csv", "-o", tmp_path / "run"),
         ("export", model, "-o", tmp_path / "again.lstr"),
-        ("quantise", model, video, "-o", tmp_path / "again.lstr"),
         ("bench",),
     ):
         assert "pip install 'lstr-video[learn]" in small(*words, code=2)[1], words

@@ -64,25 +64,22 @@ def test_networks_of_timm_can_be_trained(stream, name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("rgb, flow", [(TOKENS, MAPS), (MOBILE, MOBILE)])
 def test_networks_of_timm_work_with_every_command(small_set, tmp_path, run, monkeypatch, rgb, flow):
-    """learn → quantise → detect with each runtime, on RGB frames and RGB differences, by a recipe file."""
+    """learn → detect with each runtime, on RGB frames and RGB differences, by a recipe file."""
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
     recipe = {"rgb": {"network": rgb}, "flow": {"network": flow, "crops": 1}, "flow_algorithm": "difference"}
     (tmp_path / "mine.json").write_text(json.dumps({**recipe, "short_side": 64, "crop": 64, "long_side": 96}))
     # without folds, no streams are chosen: the model takes both
     small = {"epochs": 1, "draws": 16, "model.d_model": 32, "train.epochs": 2, "learn.folds": 0}
     settings = [f"--set={name}={value}" for name, value in small.items()]
-    model, int8 = tmp_path / "mine.lstr", tmp_path / "int8.lstr"
+    model = tmp_path / "mine.lstr"
     words = ("--recipe", tmp_path / "mine.json", "-o", model, *settings)
     run("learn", small_set.videos, small_set.labels, *words)
     networks = open_model(model).recipe.parts
     assert (networks["rgb"].network, networks["flow"].network) == (rgb, flow)
     video = next(small_set.videos.rglob("*.mp4"))
-    run("quantise", model, video, "-o", int8, "--set", "chunks=8")
-    for path, tolerance in ((model, 1e-3), (int8, 0.2)):
-        scores = {}
-        for runtime in RUNTIMES:
-            out = tmp_path / f"{path.stem} {runtime}"
-            _, err = run("detect", video, "-m", path, "-o", out, "--set", f"runtime={runtime}", "-f", "npy")
-            assert "Torch computes it" not in err
-            scores[runtime] = np.load(next(out.glob("*.npy")))
-        assert all(np.abs(other - scores["torch"]).max() < tolerance for other in scores.values())
+    scores = {}
+    for runtime in RUNTIMES:
+        _, err = run("detect", video, "-m", model, "-o", tmp_path / runtime, "--set", f"runtime={runtime}", "-f", "npy")
+        assert "Torch computes it" not in err
+        scores[runtime] = np.load(next((tmp_path / runtime).glob("*.npy")))
+    assert all(np.abs(other - scores["torch"]).max() < 1e-3 for other in scores.values())

@@ -144,7 +144,7 @@ def test_other_files_are_not_exported(files, lstr, tmp_path):
 
 def test_an_exported_file_only_detects(files, lstr, tmp_path):
     video, model, exported = files
-    for words in (("unpack", exported.path), ("quantise", exported.path, video), ("pack", exported.path, model.path)):
+    for words in (("unpack", exported.path), ("pack", exported.path, model.path)):
         assert_error(lstr(*words, "-o", tmp_path / "out.lstr"), 4, exported.path.name)
     with pytest.raises(CheckpointError):
         open_model(exported.path).checkpoint()

@@ -14,14 +14,12 @@ from torch import nn
 
 from lstr.errors import NetworkRuntimeError
 from lstr.extractors.networks import runtime as runtimes
-from lstr.extractors.networks import torch_runtime
 from lstr.extractors.networks.archive import write_archive
 from lstr.extractors.networks.build import build_network, calibrate, fingerprint, network_recipe, randomise
 from lstr.extractors.networks.converted_networks import open_graph, open_network
 from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.network import find_network
-from lstr.extractors.networks.published import find_weights
 from lstr.extractors.networks.runtime import NetworkJob, choose_runtime
 from lstr.extractors.networks.torch_runtime import PooledNetwork, check_features, fuse, make_network_graph
 from lstr.extractors.networks.weights_file import WeightSources
@@ -96,18 +94,6 @@ def features_by_torch(job: NetworkJob, images: np.ndarray) -> np.ndarray:
     return features.reshape(*images.shape[:2], -1).mean(1)
 
 
-@torch.inference_mode()
-def int8_job(job: NetworkJob) -> NetworkJob:
-    fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
-    ranges = torch_runtime.Ranges(fused, job.part)
-    fused(torch_runtime.Scale(job.part)(torch.from_numpy(images_of(job, 8)[:, 0])))
-    return replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8")
-
-
-def cosine(a: np.ndarray, b: np.ndarray) -> float:
-    return float(((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min())
-
-
 def test_features_equal_torchs_for_each_number_of_images(runtime):
     job = tiny_job()
     images = images_of(job, 7)[:, 0]
@@ -142,27 +128,6 @@ def test_bf16_is_as_precise_as_torchs():
     expected = features_by_torch(job, images)
     ours, torchs = (np.abs(features - expected).max() for features in rounded)
     assert ours <= 1.5 * max(torchs, 1e-5 * expected.max())
-
-
-@pytest.mark.parametrize("network", ["tiny", pytest.param("efficientnet-lite0", marks=pytest.mark.long)])
-@pytest.mark.filterwarnings("ignore")
-def test_int8_equals_torchs(network, runtime):
-    """With trained weights: ONNX Runtime once rounded them to one step for all channels, and the cosine was 0.6."""
-    job = tiny_job() if network == "tiny" else published_job(network, "rgb", weights=find_weights("imagenet", "rgb"))
-    int8 = int8_job(job)
-    images = images_of(job, 6)
-    expected, by_torch = features_by_torch(job, images), features_by_torch(int8, images)
-    features = open_network(int8, runtime, None)(images[:, 0])
-    if network == "tiny":
-        assert np.abs(features - by_torch).max() <= 0.01 * np.abs(by_torch).max()
-        assert all(0.999 < cosine(rounded, expected) < 0.9999999 for rounded in (features, by_torch))
-        assert int8.part.ranges["stem"][0] == pytest.approx(-128 / 1.5, rel=1e-5) and int8.part.ranges["deep"][0] == 0
-        return
-    graph = make_network_graph(int8)
-    check_graph(graph, "x")
-    assert len(graph) < 0.4 * len(make_network_graph(job))
-    for rounded in (features, open_graph(graph, "rgb", runtime)(images)):
-        assert cosine(rounded, by_torch) > 0.99
 
 
 def test_a_conversion_with_other_features_is_refused(runtime, tmp_path):
