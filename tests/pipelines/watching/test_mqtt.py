@@ -189,7 +189,7 @@ def test_switches_and_the_last_will(connect, prefix, listener):
     with connect(watch_source=lambda *order: orders.append(order)) as running:
         running.show_sources(ACTIONS)
         notifier = running.deliveries["home"].notifier
-        wait_until(lambda: notifier.connected)
+        wait_until(lambda: listener.last(f"{prefix}/available") == "online")  # the topics are subscribed before
         door = notifier.topic("front/door +#", "set")
         for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/unknown/set", "ON"), (door, "ON")):
             listener.send(topic, text)
