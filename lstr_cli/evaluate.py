@@ -64,7 +64,7 @@ OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
 )
 @option("--all", OUTPUT, "Print all tables, for example errors by kind, intervals and baselines.", name="show_all")
 @as_json
-@set_option(f"{OF_DATA} resamples mode recipe.allow_mismatch", model=OF_MODEL)
+@set_option(f"{OF_DATA} resamples mode delay_price recipe.allow_mismatch", model=OF_MODEL)
 def evaluate(paths, settings, to, as_json, show_all, **others):
     """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
@@ -127,7 +127,7 @@ def evaluate(paths, settings, to, as_json, show_all, **others):
         )
     checkpoints, features = [*paths[:first]], [*paths[first:]]
     others |= {"checkpoints": checkpoints, "features": features, "model": settings.take("model")}
-    chosen = settings.build(EvaluateOptions, f"{OF_DATA} resamples mode recipe.allow_mismatch", **others)
+    chosen = settings.build(EvaluateOptions, f"{OF_DATA} resamples mode delay_price recipe.allow_mismatch", **others)
     result = console.follow(evaluate(chosen), "videos")
     _show(result, to, as_json, show_all)
     if len(checkpoints) == 1 and result.takes_videos and not as_json:
@@ -205,6 +205,11 @@ def show_findings(findings: "Findings", verdict: str, show_all: bool) -> None:
     columns = [*(["checkpoint"] * several), "convention", "mAP", "mcAP", "videos", "chunks"]
     means = [[*([entry.name] * several), *map(str.rstrip, cells)] for entry, cells in mean_rows(judged)]
     console.show_table(title, columns, means, right=range(len(columns) - 4, len(columns)))
+    if not several:
+        keys = ("delay", "f1", "on", "min_length")
+        points = [[figure_text(point[key], 2) for key in keys] for point in document["events"]["delay_curve"]]
+        columns = ["mean delay s", "F1", "start threshold", "minimum length s"]
+        console.show_table("F1 by delay, with equal thresholds for all actions", columns, points, right=range(4))
     if not several and "anticipation" in document:
         ahead = [
             (f"{row['seconds']:.2f}", *("no chunk" if row[m] is None else figure_text(row[m]) for m in ("mAP", "mcAP")))

@@ -16,6 +16,7 @@ from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr.settings import parse_rate, parse_seconds
 from lstr_cli import console
 from lstr_cli.options import (
+    DATA,
     EVENTS,
     NETWORKS,
     OF_RUN_AND_RECIPE,
@@ -58,6 +59,7 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
     "Choose thresholds for this many false alarms, for example 2/h.",
     type=Quantity(parse_rate),
 )
+@option("--negatives DIR", DATA, "Add a folder of videos in which no action happens; repeatable.", multiple=True)
 @list_option
 @option("--dry-run", RUN, "Check the labels, show the plan, and stop.")
 @option("--make-default", OUTPUT, "Let `lstr detect` use the model if no other is named.")

@@ -10,7 +10,6 @@ from lstr.pipelines.progress import Failed
 from lstr_cli import console
 from lstr_cli.extract import say_outcome, speed
 from lstr_cli.options import (
-    DATA,
     MODEL,
     NETWORKS,
     OF_DATA,
@@ -47,11 +46,10 @@ MAX_LISTED_PATHS = 3  # of --list, in the next command
 )
 @option("--config FILE", MODEL, "Start from the settings of another run: its config.json.")
 @option("--eval-every EPOCHS", RUN, "Evaluate after this many epochs, and keep best.pt.", type=click.IntRange(min=1))
-@option("--eval-subset NAME", DATA, "Evaluate on this subset of the labels.", default="validation")
 @option("--resume", RUN, "Continue an interrupted run.")
 @option("--print-config", OUTPUT, "Print all settings as JSON, for --config, and train nothing.")
 @set_option(
-    f"{OF_DATA} {OF_FEATURES}",
+    f"{OF_DATA} {OF_FEATURES} eval_subset",
     model="of the model, such as model.kind=rnn",
     train="of its training, such as train.epochs=10",
 )
@@ -68,13 +66,13 @@ def train(features, print_config, settings, **others):
       lstr train features --labels labels.json -o run
       lstr train features --labels labels.json -o run --eval-every 1 --set train.patience=3
       lstr train features --labels labels.json -o run --set model.long_length=512 --set train.precision=bf16
-      lstr train data/THUMOS --labels data/data_info.json -o run --eval-every 1 --eval-subset testing
+      lstr train data/THUMOS --labels data/data_info.json -o run --eval-every 1 --set eval_subset=testing
       lstr train i3d/ --labels labels.json -o run --set features.rate=7.5
       torchrun --nproc-per-node 8 --no-python lstr train features --labels labels.json -o run
     """
     from lstr.pipelines.training.train import TrainOptions, planned_settings, train
 
-    chosen = settings.build(TrainOptions, OF_DATA, features=features, settings=settings, **others)
+    chosen = settings.build(TrainOptions, f"{OF_DATA} eval_subset", features=features, settings=settings, **others)
     if print_config:
         console.show_json(console.follow(planned_settings(chosen)))
         return

@@ -26,21 +26,21 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    "product lines": 54_450,  # target 50,000
+    "product lines": 54_250,  # target 50,000
     "product files": 241,
     "test lines": 25_000,
-    "functions per 100 lines": 5.23,  # target 4.5
-    "private functions used once, percent": 33.4,  # target 25
+    "functions per 100 lines": 5.232,  # target 4.5
+    "private functions used once, percent": 33.0,  # target 25
     "dataclasses and structs": 171,  # target 150
-    "fields of Config and Options classes": 309,  # target 250
+    "fields of Config and Options classes": 299,  # target 250
     "lines without a comment, percent": 95.4,  # target 97
     "documentation pages": 25,
     "words of README": 700,
     "rooms": 22,
-    "options": 110,  # target 110; `--set NAME=VALUE` is one of each command that has it
+    "options": 107,  # target 110; `--set NAME=VALUE` is one of each command that has it
     "options of detect": 14,  # target 18
-    "options of learn": 10,  # target 14
-    "options of train": 9,  # target 16
+    "options of learn": 11,  # target 14
+    "options of train": 8,  # target 16
     "modules loaded by detect": 90,
     "files on the way of one chunk": 15,  # target 8; 12 to 15 by what is prefetched at the time
     "threads on the way of one chunk": 4,  # two cores; target 3
@@ -88,7 +88,11 @@ def measured_sources() -> dict[str, float]:
         "functions per 100 lines": 100 * len(functions) / lines(python),
         "private functions used once, percent": private_functions_used_once(modules),
         "dataclasses and structs": len(records),
-        "fields of Config and Options classes": sum(isinstance(n, ast.AnnAssign) for c in settings for n in c.body),
+        "fields of Config and Options classes": sum(
+            isinstance(n, ast.AnnAssign) and "ClassVar" not in ast.unparse(n.annotation)
+            for c in settings
+            for n in c.body
+        ),
         "lines without a comment, percent": 100 - 100 * comments / lines(python),
         "documentation pages": len([path for path in files("docs") if path.suffix == ".md"]),
         "words of README": len(re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.S).split()),

@@ -21,7 +21,7 @@ from lstr.metrics.ranked import measure_instances, resampled_instances, start_pr
 from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.segmentation import measure_segmentation
 from lstr.models.published import read_publication
-from lstr.pipelines.evaluation.chosen_thresholds import describe_curves, sweep
+from lstr.pipelines.evaluation.chosen_thresholds import describe_curves, describe_delays, sweep
 from lstr.pipelines.evaluation.scoring import Evaluation, counted, labelled_segments, means_of, rule_of
 from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.timeline import Timeline, thresholds_of
@@ -87,7 +87,7 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
     scored, resamples = evaluation.document["lstr"]["per_class"], len(resampled["mAP"])
     draws, rules = intervals.draw(len(videos), resamples), thresholds_of(evaluation.loaded)
     interval = {name: intervals.interval(resampled[name]) for name in MEANS} if resamples else {}
-    swept = sweep([Scored(*pair) for pair in zip(scores, segments, strict=True)], classes, rules, clock)
+    scored_videos = [Scored(*pair) for pair in zip(scores, segments, strict=True)]
     per_video = []
     for video, rows in zip(videos, scores, strict=True):
         on = video.targets > 0
@@ -112,7 +112,8 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
         "events": {
             **measure_with_kinds(evaluation.events, classes, draws),
             "thresholds": Timeline(classes, rules, clock).describe(),
-            "operating_curves": describe_curves(swept),
+            "operating_curves": describe_curves(sweep(scored_videos, classes, rules, clock)),
+            "delay_curve": describe_delays(scored_videos, classes, rules, clock),
         },
         "instances": measure_instances(evaluation.events, classes, draws),
     }

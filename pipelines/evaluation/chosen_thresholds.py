@@ -18,6 +18,8 @@ from lstr.metrics.actions import labelled_spans, largest_pairs, length_text, mea
 from lstr.metrics.intervals import interval_text, rate_interval
 from lstr.pipelines.evaluation.scoring import detect_events
 from lstr.pipelines.evaluation.thresholds import (
+    DELAY,
+    DELAY_PRICE,
     DETECTIONS,
     FOUND,
     GAPS,
@@ -29,6 +31,7 @@ from lstr.pipelines.evaluation.thresholds import (
     choose_rule,
     choose_without_each,
     count,
+    f1_of,
 )
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import Notice
@@ -112,6 +115,30 @@ def describe_curves(swept: Sweep) -> dict[str, Any]:
             for c, label in enumerate(swept.classes)
         },
     }
+
+
+def describe_delays(
+    videos: Sequence[Scored],
+    classes: Sequence[str],
+    rules: Thresholds | Mapping[str, Thresholds] = DEFAULT,
+    clock: Clock = CLOCK,
+) -> list[dict[str, Any]]:
+    """Return the highest event F1 by mean delay as JSON: points with rising F1, all classes together.
+
+    A point has one start threshold and one minimum length for all classes; gaps come from `rules`. `delay` is in
+    seconds from the start of a label until it is reported.
+    """
+    actions, tried = actions_of(classes), [*product(LEVELS[4::5], LENGTHS)]
+    own = {label: rules if isinstance(rules, Thresholds) else rules.get(label, DEFAULT) for label in actions}
+    by_action = {label: [replace(at_level(on, own[label]), min_length=s) for on, s in tried] for label in actions}
+    counts = count(videos, classes, by_action, clock).sum(axis=1)
+    f1, delays = f1_of(counts), clock.length(counts[:, DELAY] / np.maximum(counts[:, FOUND], 1))
+    points: list[dict[str, Any]] = []
+    for k in np.lexsort((-f1, delays)).tolist():
+        if counts[k, FOUND] and f1[k] > (points[-1]["f1"] if points else 0.0):
+            on, length = tried[k]
+            points.append({"on": on, "min_length": length, "f1": float(f1[k]), "delay": float(delays[k])})
+    return points
 
 
 def choose_for_rate(
@@ -241,7 +268,11 @@ def backdated(
 
 
 def choose_validated_thresholds(
-    scored: Mapping[str, Scored], groups: Sequence[Sequence[str]], loaded: Checkpoint, false_alarms: float | None = None
+    scored: Mapping[str, Scored],
+    groups: Sequence[Sequence[str]],
+    loaded: Checkpoint,
+    false_alarms: float | None = None,
+    price: float = DELAY_PRICE,
 ) -> Generator[Notice, None, tuple[float | None, dict[str, Mapping[str, Thresholds]]]]:
     """Choose thresholds on videos that networks and models were not trained on, and for each video without it.
 
@@ -252,10 +283,11 @@ def choose_validated_thresholds(
         groups: Ids of videos that are excluded together; a single group gets no separate thresholds.
         loaded: The checkpoint, which gets the thresholds.
         false_alarms: The target rate per hour; None for the highest F1.
+        price: The F1 that a second of mean delay is worth.
     """
     classes = loaded.classes
     remaining = [[scored[i] for i in scored if i not in group] for group in groups]
-    rule, without = choose_without_each([[scored[i] for i in group] for group in groups], classes)
+    rule, without = choose_without_each([[scored[i] for i in group] for group in groups], classes, price)
     f1 = yield from store_thresholds(rule, [*scored.values()], loaded, false_alarms)
     rules: dict[str, Mapping[str, Thresholds]] = {}
     for group, own, chosen in zip(groups, remaining, without, strict=True) if len(groups) > 1 else ():

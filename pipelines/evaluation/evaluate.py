@@ -24,12 +24,12 @@ from lstr.pipelines.evaluation.analysis import (
 from lstr.pipelines.evaluation.chosen_thresholds import backdated, choose_for_rate, doubts, write_thresholds
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring, check_fit, detect_events, labelled_segments, score_split
-from lstr.pipelines.evaluation.thresholds import Scored, choose_rule
+from lstr.pipelines.evaluation.thresholds import DELAY_PRICE, Scored, choose_rule
 from lstr.pipelines.features.dataset import Split, network_overlap, read_dataset, training_warnings
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
-from lstr.settings import Count, check_fields
+from lstr.settings import Amount, Count, check_fields
 from lstr.timeline import DEFAULT
 
 RANDOM = "the features come from random networks: the results say nothing about trained networks."
@@ -57,6 +57,8 @@ class EvaluateOptions(Scoring):
     """Choose the thresholds of each class and write them into the checkpoints, instead of metrics"""
     false_alarms: float | None = None
     """With `choose_thresholds`: maximum false alarms per hour, for all classes together; None: the highest event F1"""
+    delay_price: Amount = DELAY_PRICE
+    """With `choose_thresholds`: the F1 that a second of mean delay is worth"""
     name: str | None = None
     """The name of a single checkpoint; None: the name of its file"""
     output: str | Path | None = None
@@ -145,7 +147,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     yield from data.notices(split)
     if choosing:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])
-        document = yield from choose_stored_thresholds(entries, options.false_alarms)
+        document = yield from choose_stored_thresholds(entries, options.false_alarms, options.delay_price)
         yield Finished(EvaluateResult(document, takes_videos=bool(first.recipe)))
         return
     findings = yield from judge(entries, scoring, options.resamples)
@@ -177,13 +179,13 @@ def judge(
 
 
 def choose_stored_thresholds(
-    entries: Sequence[tuple[str, Checkpoint, Split]], false_alarms: float | None
+    entries: Sequence[tuple[str, Checkpoint, Split]], false_alarms: float | None, price: float
 ) -> Generator[Progress | Notice, None, dict[str, Any]]:
     """Choose the thresholds of named checkpoints, each on the videos of its split, and store them.
 
     With `false_alarms`, they detect the most actions with at most this many false alarms per hour of all classes
-    together (`choose_for_rate`); otherwise they have the highest event F1 (`choose_rule`). Starts are backdated to
-    match the labels. Raises CheckpointError.
+    together (`choose_for_rate`); otherwise they have the highest event F1 minus the price of delays (`choose_rule`).
+    Starts are backdated to match the labels. Raises CheckpointError.
 
     Returns:
         A JSON object for one or several checkpoints: `checkpoint`, the file with the thresholds; `thresholds` of each
@@ -205,7 +207,7 @@ def choose_stored_thresholds(
             scored.append(Scored(rows, labelled_segments(split, video)))
             yield Progress(name, len(scored), len(split.videos))
         if false_alarms is None:
-            chosen = choose_rule(scored, classes, clock=split.clock).by_class
+            chosen = choose_rule(scored, classes, clock=split.clock, price=price).by_class
         else:
             chosen = choose_for_rate(scored, classes, false_alarms, split.clock)
         rules = backdated(chosen, scored, classes, split.clock)

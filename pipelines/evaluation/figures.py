@@ -119,6 +119,18 @@ def draw_operating_curves(document: dict) -> Figure:
 
 
 @rc_context(PLAIN)
+def draw_delay_curve(document: dict) -> Figure:
+    """Draw the highest event F1 up to a mean delay, of all classes together."""
+    figure, axes = _figure(2.3)
+    points = document["events"]["delay_curve"]
+    delays, f1 = [point["delay"] for point in points], [point["f1"] for point in points]
+    axes.step(delays, f1, "o-", color=DETECTION, lw=1.4, ms=4, where="post", clip_on=False)
+    axes.set(ylim=(0, 1.02), xlabel="mean seconds until actions are reported", ylabel="F1")
+    axes.grid(lw=0.6)
+    return figure
+
+
+@rc_context(PLAIN)
 def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> Figure:
     """Draw a precision-recall curve per class, at most for the most frequent classes; scores and targets (N, C)."""
     from sklearn.metrics import precision_recall_curve

@@ -61,7 +61,7 @@ SEGMENTS = (
 TOLERANCES = "Detections as lstr detect reports them; matching pairs the maximum number of them with labels."
 AP_TITLE = "Average precision of each class"
 # The figures of a single checkpoint that are not in a collapsed section of the page
-UNFOLDED = ("found", "operating-curves", "delay", "confusion")
+UNFOLDED = ("found", "operating-curves", "delay-curve", "delay", "confusion")
 BASELINES = ("chance", "time_prior")
 FOUND, MISSED, FALSE, EXCLUDED = "found", "missed", "false", "excluded"
 # Maximum duration of video to copy for browsers; beyond it the page links to the originals
@@ -105,6 +105,8 @@ def write_evaluation(folder: Path, findings: Findings) -> Path:
             "The most actions found for a number of false alarms, by the threshold. The dots are the thresholds in use."
         )
         own("operating-curves", "Actions found against false alarms", note, figures.draw_operating_curves(document))
+        note = "The highest F1 up to a delay, with one start threshold and one minimum length for all actions."
+        own("delay-curve", "F1 against delay", note, figures.draw_delay_curve(document))
         if not several:
             own("classes", AP_TITLE, "", figures.draw_classes(names, documents))
         note = "The dotted line is the share of chunks in which the class is active."

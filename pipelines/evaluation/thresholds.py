@@ -58,7 +58,13 @@ class Rule:
     by_class: Mapping[str, Thresholds] = field(default_factory=dict)
 
 
-def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = False, clock: Clock = CLOCK) -> Rule:
+def choose_rule(
+    videos: Sequence[Scored],
+    classes: Sequence[str],
+    seen: bool = False,
+    clock: Clock = CLOCK,
+    price: float = DELAY_PRICE,
+) -> Rule:
     """Return the thresholds with the highest event F1 (`lstr.metrics.actions.find`) minus the price of the mean delay.
 
     The best rule of a grid would overfit few events. Therefore each rule's value is averaged with its neighbours in all
@@ -75,12 +81,16 @@ def choose_rule(videos: Sequence[Scored], classes: Sequence[str], seen: bool = F
             default and no separate thresholds per class are tried, and among similar rules the longest length is taken.
             Delays have no price.
         clock: The clock of the scores.
+        price: The F1 that a second of mean delay is worth.
     """
     highest, axes = are_apart([video.truth for video in videos], clock), SEEN_GRID if seen else GRID
-    return _choose(count(videos, classes, _rules(axes, highest), clock), classes, axes, highest, seen, clock)
+    counted = count(videos, classes, _rules(axes, highest), clock)
+    return _choose(counted, classes, axes, highest, 0.0 if seen else price, seen, clock)
 
 
-def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[str]) -> tuple[Rule, list[Rule]]:
+def choose_without_each(
+    groups: Sequence[Sequence[Scored]], classes: Sequence[str], price: float = DELAY_PRICE
+) -> tuple[Rule, list[Rule]]:
     """Return the rule that `choose_rule` chooses on all videos, and for each group the rule of the other groups.
 
     A rule that was chosen without a video is a fair test on it, as on a new video.
@@ -92,9 +102,10 @@ def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[st
     counts = {highest: [count(videos, classes, rules) for videos in groups] for highest, rules in tried.items()}
     total = {highest: np.sum(own, axis=0) for highest, own in counts.items()}
     chosen = [
-        _choose(total[highest] - counts[highest][at], classes, GRID, highest) for at, highest in enumerate(without)
+        _choose(total[highest] - counts[highest][at], classes, GRID, highest, price)
+        for at, highest in enumerate(without)
     ]
-    return _choose(total[together], classes, GRID, together), chosen
+    return _choose(total[together], classes, GRID, together, price), chosen
 
 
 def are_apart(truth: Sequence[Sequence[Segment]], clock: Clock = CLOCK) -> bool:
@@ -123,6 +134,7 @@ def _choose(
     classes: Sequence[str],
     axes: Axes,
     highest: bool,
+    price: float,
     seen: bool = False,
     clock: Clock = CLOCK,
 ) -> Rule:
@@ -134,8 +146,7 @@ def _choose(
     counts = counted.reshape(*map(len, axes), len(actions), 4)
 
     def value_of(counts: NDArray[Any]) -> NDArray[np.float64]:
-        seconds = clock.seconds * counts[..., DELAY] / np.maximum(counts[..., FOUND], TIED)
-        return f1_of(counts) if seen else f1_of(counts) - DELAY_PRICE * seconds
+        return f1_of(counts) - price * clock.length(counts[..., DELAY] / np.maximum(counts[..., FOUND], TIED))
 
     from scipy.ndimage import correlate1d  # here, because a detection needs no scipy
 
@@ -200,6 +211,8 @@ def count(
                 alone = np.delete(detected, found[:, 1], axis=0)
                 counts[r, c, DETECTIONS] += len(detected) - np.count_nonzero(is_ambiguous(alone, ambiguous))
                 counts[r, c, FOUND] += len(found)
+                if rule.backdate and len(found):  # a backdated start is not when the detection began
+                    detected = detect_spans(curves[rule.highest][:, c], replace(rule, backdate=0.0), clock)
                 late = detected[found[:, 1], 0] - truth[found[:, 0], 0]
                 counts[r, c, DELAY] += round(late.sum() / clock.seconds) + len(found) * rule.min_chunks(clock)
     return counts

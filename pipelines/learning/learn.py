@@ -24,7 +24,7 @@ from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import sweep
 from lstr.files.remote import Place, place
 from lstr.labels.label_set import without_ambiguous
-from lstr.metrics.actions import sentence
+from lstr.metrics.actions import FOUND_IOU, sentence
 from lstr.pipelines.evaluation.chosen_thresholds import choose_training_thresholds, choose_validated_thresholds
 from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import means_of
@@ -83,12 +83,12 @@ class Learnt:
     def lines(self) -> list[str]:
         """Summarise the result in two sentences, with a third if too little video was measured for a rate."""
         metrics, split = self.about["metrics"], self.about["split"]
-        prior = ""
+        prior, f1 = "", figure_text(metrics["events"]["together"]["iou"][str(FOUND_IOU)]["f1"], 2)
         if "time_prior" in metrics:
             prior = f"; a guess by time alone has {figure_text(metrics['time_prior']['mAP'], 2)}"
         return [
             sentence(metrics["events"]),
-            f"{split[0].upper()}{split[1:]}; per-frame mAP {figure_text(metrics['lstr']['mAP'], 2)}{prior}",
+            f"{split[0].upper()}{split[1:]}; F1 {f1}, per-frame mAP {figure_text(metrics['lstr']['mAP'], 2)}{prior}",
             *filter(None, [describe_limitation(metrics["events"]["hours"])]),
         ]
 
@@ -284,7 +284,8 @@ class Learner:
         scored = {i: Scored(own, labels.videos[i].segments) for i, own in scores.items()}
         if is_unseen:
             groups = self.division.folds_of([*scored], THRESHOLD_GROUPS) or [[*scored]]
-            f1, without = yield from choose_validated_thresholds(scored, groups, loaded, false_alarms)
+            price = self.options.delay_price
+            f1, without = yield from choose_validated_thresholds(scored, groups, loaded, false_alarms, price)
         else:
             without = {}
             f1 = yield from choose_training_thresholds([*scored.values()], loaded, false_alarms)

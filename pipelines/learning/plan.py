@@ -4,28 +4,31 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.errors import ConfigError, OutputError
+from lstr.errors import ConfigError, LabelsError, OutputError
 from lstr.extractors.streams import STREAMS
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
 from lstr.files.atomic import lock, unwritable
 from lstr.files.content import write_json
 from lstr.files.remote import Place
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels
 from lstr.metrics.actions import length_text
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotationSet
+from lstr.pipelines.evaluation.thresholds import DELAY_PRICE
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION
+from lstr.pipelines.progress import Notice
 from lstr.pipelines.training.finetune import VideoOptions
-from lstr.settings import PositiveAmount
+from lstr.settings import Amount, PositiveAmount
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
 NETWORKS = {stream: f"{stream} network" for stream in STREAMS}
@@ -58,6 +61,10 @@ class LearnOptions(VideoOptions):
     """`rgb`, `flow` or `both`; None for all streams of a named recipe."""
     false_alarms: PositiveAmount | None = None
     """Maximum false alarms per hour for choosing thresholds; None for the highest F1."""
+    negatives: Sequence[str] = ()
+    """Files, folders, patterns and URLs of videos in which no action happens; they need no labels."""
+    delay_price: Amount = DELAY_PRICE
+    """The F1 that a second of mean delay is worth for choosing thresholds."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Additional entries of the model file."""
 
@@ -66,6 +73,16 @@ class LearnOptions(VideoOptions):
         super().__post_init__()
         if self.folds is not None and not (self.folds == 0 or 2 <= self.folds <= MAX_FOLDS):
             raise ConfigError(f"folds is {self.folds}.", f"use 0, or a number from 2 to {MAX_FOLDS}.")
+
+    def read(self) -> Generator[Notice, None, tuple[dict[str, Place], Labels]]:
+        """Return the videos by id, and their labels; the negatives are labelled videos without actions."""
+        found, labels = yield from super().read()
+        negatives = find_sources(self.negatives, VIDEO_SUFFIXES)
+        if labelled := sorted(negatives.keys() & labels.videos.keys()):
+            text = f"{labelled[0]!r} is both labelled and among the videos without actions."
+            raise LabelsError(text, "leave it out of --negatives, or rename one of two videos with this name.")
+        empty = VideoLabels(TRAINING if labels.has_subsets else "")
+        return found | negatives, replace(labels, videos={**labels.videos, **dict.fromkeys(negatives, empty)})
 
     @property
     def network_settings(self) -> dict[str, str]:

@@ -116,7 +116,8 @@ class Planner:
         settings of the models, TooShortError, OutputError and VideoError.
         """
         preset, configs, classes = self.networks.preset, self.networks.configs, division.labels.classes
-        headers, lengths, n_networks = self.headers, self.lengths(division), 1 + division.folds
+        headers, n_networks = self.headers, 1 + division.folds
+        lengths = [headers[i].chunks for i in division.of(TRAINING)]
         # before measuring, so that a wrong setting is reported at once
         _, (model, *_) = configure_models(self.options, preset, lengths)
         yield Notice("measuring this machine …", warning=False)
@@ -139,10 +140,6 @@ class Planner:
                 yield Notice(f"{error} Some videos are held out for measuring and not used for training.")
                 division = held_out
         return division, self.plan(division, is_last=True)
-
-    def lengths(self, division: Division) -> list[int]:
-        """Return the number of chunks of each training video."""
-        return [self.headers[i].chunks for i in division.of(TRAINING)]
 
     def plan(self, division: Division, is_last: bool) -> LearnPlan:
         """Plan a learning. A time limit leaves networks fewer images per epoch.
@@ -188,7 +185,7 @@ class Planner:
             {stream: config.epochs for stream, config in configs.items()},
             draws,
             models_of(preset.streams),
-            configure_models(options, preset, self.lengths(division))[0],
+            configure_models(options, preset, [self.headers[i].chunks for i in division.of(TRAINING)])[0],
             int(cached + chunks.total() * row_bytes(preset) + (1 + folds) * network_bytes),
             self.threads,
             self.at_once,

@@ -181,7 +181,7 @@ def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     model, config = resolve(preset, settings, split.dims, file or None)
     validation = None
     if config.eval_every:
-        validation = data.split(options.eval_subset, options.skip_missing, "--eval-subset")
+        validation = data.split(options.eval_subset, options.skip_missing, "--set eval_subset")
     return Task(split, model, config, validation, preset)
 
 

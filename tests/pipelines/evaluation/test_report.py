@@ -166,7 +166,8 @@ def test_the_report_is_a_single_file(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"report.html", "evaluation.json", "evaluation.csv", "figures"}
     assert "<script>alert" not in page and "&lt;script&gt;" in page and "by &lt;hand&gt;" in page
     assert not re.search(r"https?://", re.sub(r'src="data:[^"]*"', "", page).replace(LIBRARY, ""))
-    names = {"classes", "precision-recall", "delay", "anticipation", "confusion", "found", "operating-curves"}
+    names = {"classes", "precision-recall", "delay", "delay-curve", "anticipation", "confusion", "found"}
+    names.add("operating-curves")
     figures = {suffix: {path.stem: path for path in tmp_path.glob(f"figures/*.{suffix}")} for suffix in ("svg", "png")}
     assert figures["svg"].keys() == figures["png"].keys() == names
     assert page.count("<figure") == page.count("data:image/svg+xml;base64,") == len(names)
@@ -325,7 +326,7 @@ def test_evaluation(show, tmp_path):
         video = page.locator("#videos [aria-current] .cut").inner_text()
         return page.locator("#error").inner_text(), video, browser.seconds(page)
 
-    assert page.locator("table:visible").count() == 0 and page.locator("figure:visible").count() == 4
+    assert page.locator("table:visible").count() == 0 and page.locator("figure:visible").count() == 5
     page.locator("summary").first.click()
     assert page.locator("table:visible").count() and browser.ink(page, 0) > 0
     figures = dict(item.split("\n")[:2] for item in page.locator(".needed > div").all_inner_texts())

@@ -25,6 +25,7 @@ from lstr.pipelines.evaluation.chosen_thresholds import (
     choose_levels,
     choose_validated_thresholds,
     describe_curves,
+    describe_delays,
     sweep,
     write_thresholds,
 )
@@ -307,7 +308,15 @@ def test_points_of_curves_equal_detection_with_their_thresholds():
             assert (point["on"], point["off"]) == (LEVELS[k], pytest.approx(0.7 * LEVELS[k], abs=1e-4))
     recalls = [point["recall"] for point in curves["per_class"]["hug"]]
     assert max(recalls) == 1 and recalls[-1] == 0
+    hug, rules = [two_minutes(hugs[0])], {"hug": Thresholds(backdate=0.5)}
+    points = describe_delays(hug, CLASSES, rules)
+    for point in points:
+        rule = replace(at_level(point["on"], rules["hug"]), min_length=point["min_length"])
+        together = measure(hug, {"hug": rule})["together"]
+        assert (point["f1"], point["delay"]) == (together["iou"]["0.3"]["f1"], together["delay"]["p50"])
+    assert points and [point["f1"] for point in points] == sorted(point["f1"] for point in points)
     empty = Scored(np.zeros((0, len(CLASSES)), np.float32), [])
+    assert not describe_delays([empty], CLASSES)
     point = describe_curves(sweep([empty], CLASSES))["together"][0]
     assert point["recall"] is None and point["false_alarms_per_hour"] is None
 

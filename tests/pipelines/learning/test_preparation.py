@@ -71,6 +71,21 @@ def test_two_copies_of_a_video_are_a_single_recording(videos, tmp_path, unmeasur
         make_plan(label(tmp_path, tmp_path, "a,1,2,wave", "b,1,2,wave"))
 
 
+def test_videos_without_actions_are_background(videos, tmp_path, unmeasured):
+    """They need no labels, and are for training if the labels have subsets."""
+    video = min((videos / "videos").rglob("*.mp4"))
+    labelled = tmp_path / "idle" / video.relative_to(videos / "videos")
+    labelled.parent.mkdir(parents=True)
+    shutil.copy(video, tmp_path / "idle" / "nobody.mp4")
+    chosen = options(videos, tmp_path / "m", negatives=[str(tmp_path / "idle")])
+    planned = make_plan(chosen)
+    added = planned.division.labels.videos["nobody"]
+    assert (added.subset, added.segments) == ("training", ()) and "nobody" in planned.videos
+    shutil.copy(video, labelled)
+    with pytest.raises(LabelsError, match=video.stem):
+        make_plan(chosen)
+
+
 def test_folds_are_used_if_each_recording_has_a_unique_action(videos, tmp_path, unmeasured):
     folder = videos / "videos" / "day 1"
     rows = [f"{path.stem},3,4,only {at}\n{path.stem},1,2,wave" for at, path in enumerate(folder.iterdir())]

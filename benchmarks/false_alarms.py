@@ -1,0 +1,111 @@
+"""Measure the false alarms per hour of models on hours of video that shows none of their actions.
+
+python benchmarks/false_alarms.py SHARED/data --work WORK --model urfall=MODEL.lstr --model ut_interaction=MODEL.lstr
+
+The videos are the other set of `few_videos.py`, the decodable files of odd_videos/, and rendered figures as in
+`lstr demo`; each real video also mirrored, and at 0.8 and 1.25 times its speed. Every detection is a false alarm.
+Results are added to false-alarms.json; a variant that is already in WORK is not written again.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import av
+import numpy as np
+
+from lstr.errors import LstrError
+from lstr.extractors.video.probe import probe
+from lstr.extractors.video.reader import open_chunks
+from lstr.files.atomic import replacing
+from lstr.files.content import write_json
+from lstr.labels.label_set import actions_of
+from lstr.metrics.intervals import rate_interval
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.provenance import about_machine
+from lstr.pipelines.scenes import SceneConfig, render_scenes
+
+RECORD = Path(__file__).resolve().parent / "false-alarms.json"
+SETS = ("urfall", "ut_interaction")
+SPEEDS = (Fraction(1), Fraction(4, 5), Fraction(5, 4))
+LONG_SIDE = 320  # pixels, of the written videos
+SHORTEST_S, LONGEST_S = 2.0, 600.0  # of the odd videos; the headers of some claim days
+DRAWN = SceneConfig(n_videos=10, n_testing=1, seconds=120.0, width=320, height=240, seed=7)
+
+
+def write_variant(source: Path, target: Path, mirrored: bool, speed: Fraction) -> None:
+    """Write a video at 24 FPS times a speed, mirrored or not. Raises LstrError if it cannot be read."""
+    with (
+        replacing(target) as part,
+        closing(open_chunks(source, LONG_SIDE)[2]) as chunks,
+        av.open(str(part), "w", format="mp4") as container,
+    ):
+        stream = None
+        for chunk in chunks:
+            for image in chunk.frames:
+                if stream is None:
+                    stream = container.add_stream("libx264", rate=24 * speed, options={"crf": "20"})
+                    stream.height, stream.width = (n // 2 * 2 for n in image.shape[:2])
+                    stream.pix_fmt = "yuv420p"
+                shown = np.ascontiguousarray(image[: stream.height, : stream.width][:, :: -1 if mirrored else 1])
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(shown, format="rgb24")))
+        if stream is not None:
+            container.mux(stream.encode())
+
+
+def write_negatives(data: Path, left_out: str, folder: Path) -> list[Path]:
+    """Write all variants of the videos except one set's; return the folders of videos."""
+    sources = [path for name in SETS if name != left_out for path in sorted((data / name / "videos").iterdir())]
+    for path in sorted((data / "odd_videos").rglob("*.*")):
+        try:
+            if SHORTEST_S <= probe(path).duration <= LONGEST_S:
+                sources.append(path)
+        except LstrError:
+            continue
+    for source, mirrored, speed in product(sources, (False, True), SPEEDS):
+        name = f"{source.parent.name}-{source.name}-{'mirrored' if mirrored else 'plain'}-{float(speed):g}.mp4"
+        if (target := folder / name).exists():
+            continue
+        try:
+            write_variant(source, target, mirrored, speed)
+        except (LstrError, av.FFmpegError) as error:
+            print(f"{source.name} is skipped: {error}", file=sys.stderr)
+    render_scenes(folder.parent / "drawn", DRAWN)
+    return [folder, folder.parent / "drawn" / "videos"]
+
+
+def main() -> None:
+    """Write the videos, detect on them with each model, and add the rates to the record."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("data", type=Path, help="folder with ut_interaction/, urfall/ and odd_videos/")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--model", action="append", required=True, help="SET=MODEL.lstr: the set it was trained on")
+    options = parser.parse_args()
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    for trained_on, _, path in (text.partition("=") for text in options.model):
+        folders = write_negatives(options.data, trained_on, options.work / f"without-{trained_on}")
+        output = options.work / f"detections-{trained_on}"
+        command = ["detect", *map(str, folders), "-m", path, "-o", str(output), "-f", "json"]
+        subprocess.run([sys.executable, "-m", "lstr_cli", *command], check=True)
+        timelines = [json.loads(file.read_text()) for file in sorted(output.rglob("*.json"))]
+        hours = sum(timeline["duration"] for timeline in timelines) / 3600
+        found = Counter(segment["label"] for timeline in timelines for segment in timeline["segments"])
+        rates = {
+            label: {"false_alarms": n, "per_hour": n / hours, "interval": rate_interval(n, hours)}
+            for label, n in [
+                ("together", found.total()),
+                *((i, found[i]) for i in actions_of(open_model(path).classes)),
+            ]
+        }
+        record[trained_on] = {"videos": len(timelines), "hours": hours, "rates": rates, **about_machine()}
+        write_json(RECORD, record)
+
+
+if __name__ == "__main__":
+    main()
