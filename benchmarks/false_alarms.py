@@ -34,7 +34,7 @@ from lstr.pipelines.scenes import SceneConfig, render_scenes
 RECORD = Path(__file__).resolve().parent / "false-alarms.json"
 SETS = ("urfall", "ut_interaction")
 SPEEDS = (Fraction(1), Fraction(4, 5), Fraction(5, 4))
-LONG_SIDE = 320  # pixels, of the written videos
+LONG_SIDE, SMALLEST = 320, 64  # pixels: of the written videos, and of the odd ones
 SHORTEST_S, LONGEST_S = 2.0, 600.0  # of the odd videos; the headers of some claim days
 DRAWN = SceneConfig(n_videos=10, n_testing=1, seconds=120.0, width=320, height=240, seed=7)
 
@@ -64,7 +64,8 @@ def write_negatives(data: Path, left_out: str, folder: Path) -> list[Path]:
     sources = [path for name in SETS if name != left_out for path in sorted((data / name / "videos").iterdir())]
     for path in sorted((data / "odd_videos").rglob("*.*")):
         try:
-            if SHORTEST_S <= probe(path).duration <= LONGEST_S:
+            video = probe(path)
+            if SHORTEST_S <= video.duration <= LONGEST_S and min(video.width, video.height) >= SMALLEST:
                 sources.append(path)
         except LstrError:
             continue

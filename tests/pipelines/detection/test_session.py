@@ -1,4 +1,4 @@
-"""A session: sinks that stop no camera, sources that come and go, and three days in bounded memory."""
+"""A session: sinks that stop no camera, sources that come and go, and twelve hours in bounded memory."""
 
 import gc
 import json

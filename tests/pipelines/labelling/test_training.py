@@ -96,6 +96,7 @@ def test_a_failure_is_an_error_with_a_hint(labelled, learn, program, error):
         assert training.describe()["error"] == "" and training.describe()["progress"]["number"] == 1
 
 
+@pytest.mark.long
 def test_the_error_of_the_real_command_is_shown(labelled):
     with Training(labelled, ["no-such-video.mp4"]) as training:
         training.begin()
