@@ -79,7 +79,7 @@ def make_job(name: str, small_set) -> Job:
         read = lambda folder: tensor_bytes(load(folder / "run" / "checkpoint.pt").model.state_dict())  # noqa: E731
         return Job(words, read, "resume.pt")
     if name == "finetune":
-        words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", *DIS, "--workers", "1"]
+        words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", *DIS]
         words += set_options("flow_threads=1", "epochs=4", "draws=24")
         return Job(words, lambda folder: tensor_bytes(read_state_dict(folder / "run" / "flow.pth")), CONFIG)
     if name == "learn":
