@@ -80,7 +80,7 @@ def make_job(name: str, small_set) -> Job:
         return Job(words, read, "resume.pt")
     if name == "finetune":
         words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", *DIS]
-        words += set_options("flow_threads=1", "epochs=4", "draws=24")
+        words += set_options("epochs=4", "draws=24")
         return Job(words, lambda folder: tensor_bytes(read_state_dict(folder / "run" / "flow.pth")), CONFIG)
     if name == "learn":
         settings = ("cache=FOLDER/chunks", "epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
@@ -182,7 +182,8 @@ def read_all(folder: Path, killed: bool) -> None:
             assert last == "" or killed, path
     for path in folder.glob("features/recipe.json"):
         faults = verify(open_features(path.parent))[1]
-        assert not [f for f in faults if f["what"] != "is missing" and "no record" not in f["what"]]
+        harmless = ("is missing", "no record", "all zero")  # of frames without movement
+        assert not [f for f in faults if not any(words in f["what"] for words in harmless)]
 
 
 SLOW = ("extract 1", "extract 2", "train", "finetune", "learn", "detect")
