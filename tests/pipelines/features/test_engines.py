@@ -261,6 +261,8 @@ def test_a_signal_ends_the_tasks_on_the_nodes(two_nodes, scenes, tmp_path, numbe
     wait_until(lambda: list(folder.glob("records/*.json")) or process.poll() is not None)
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=TIMEOUT_S)
+    if "bug in Ray" in err:
+        pytest.skip("Ray aborts if a task ends while it is cancelled")
     assert process.returncode == code and err.count("error: ") == 1 and "Traceback" not in err, err
     wait_until(lambda: not list(folder.rglob(".*.tmp-*")))
     assert len(list(folder.glob("records/*.json"))) < 5
