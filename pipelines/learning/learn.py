@@ -167,6 +167,7 @@ class Learner:
         planned = {step.key: step.seconds / rounds for step in plan.steps}
         shared = {field.name: getattr(self.options, field.name) for field in fields(VideoOptions)}
         shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None, "seconds": seconds}
+        shared["videos"] = [*self.options.videos, *self.options.negatives]
         shared |= {"settings": settings, "algorithm": algorithm, "folds": folds or None, "at_once": plan.at_once}
         options = FinetuneOptions(
             **shared,

@@ -254,9 +254,14 @@ def test_with_folds_each_video_is_scored_by_a_model_without_it(videos, tmp_path)
 
 @pytest.mark.slow
 def test_without_a_recipe_two_networks_and_two_averaged_models(videos, tmp_path):
-    """One model of both streams and one of motion only."""
+    """One model of both streams and one of motion only. A video without actions is in a fold, too."""
+    idle = tmp_path / "idle"
+    idle.mkdir()
+    shutil.copy(min((videos / "videos").rglob("*.mp4")), idle / "nobody.mp4")
     tiny = {"height": "32", "width": "48", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
-    result = run(options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2))[1]
+    chosen = options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2, negatives=[str(idle)])
+    result = run(chosen)[1]
+    assert "nobody" in open_weights(tmp_path / "m.learn" / "weights").folds
     assert [row["model"] for row in result.about["tried"]] == ["grey+difference", "difference", "average"]
     seen = tmp_path / "m.learn" / "seen"
     assert {path.name for path in seen.iterdir()} == {"all", "without_1", "without_2"}
