@@ -4,7 +4,10 @@ python benchmarks/false_alarms.py SHARED/data --work WORK --model urfall=MODEL.l
 
 The videos are the other set of `few_videos.py`, the decodable files of odd_videos/, and rendered figures as in
 `lstr demo`; each real video also mirrored, and at 0.8 and 1.25 times its speed. Every detection is a false alarm.
-Results are added to false-alarms.json; a variant that is already in WORK is not written again.
+Results are added to false-alarms.json; what is already in WORK is not made again.
+
+For a model that was trained with `--negatives DIR`, and for comparison one without:
+python benchmarks/false_alarms.py … --model urfall+negatives=OTHER.lstr --model urfall=MODEL.lstr --held-out DIR
 """
 
 import argparse
@@ -86,15 +89,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("data", type=Path, help="folder with ut_interaction/, urfall/ and odd_videos/")
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--model", action="append", required=True, help="SET=MODEL.lstr: the set it was trained on")
+    parser.add_argument("--model", action="append", required=True, help="SET[+NAME]=MODEL.lstr: SET trained it")
+    parser.add_argument("--held-out", type=Path, help="do not count the variants of the videos in this folder")
     options = parser.parse_args()
+    excluded = [path.name for path in options.held_out.iterdir()] if options.held_out else []
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    for trained_on, _, path in (text.partition("=") for text in options.model):
-        folders = write_negatives(options.data, trained_on, options.work / f"without-{trained_on}")
-        output = options.work / f"detections-{trained_on}"
-        command = ["detect", *map(str, folders), "-m", path, "-o", str(output), "-f", "json"]
-        subprocess.run([sys.executable, "-m", "lstr_cli", *command], check=True)
-        timelines = [json.loads(file.read_text()) for file in sorted(output.rglob("*.json"))]
+    for name, _, path in (text.partition("=") for text in options.model):
+        trained_on, output = name.partition("+")[0], options.work / f"detections-{name}"
+        if not output.exists():
+            folders = write_negatives(options.data, trained_on, options.work / f"without-{trained_on}")
+            command = ["detect", *map(str, folders), "-m", path, "-o", str(output), "-f", "json"]
+            subprocess.run([sys.executable, "-m", "lstr_cli", *command], check=True)
+        files = [p for p in sorted(output.rglob("*.json")) if not any(f"-{video}-" in p.name for video in excluded)]
+        timelines = [json.loads(file.read_text()) for file in files]
         hours = sum(timeline["duration"] for timeline in timelines) / 3600
         found = Counter(segment["label"] for timeline in timelines for segment in timeline["segments"])
         rates = {
@@ -104,7 +111,12 @@ def main() -> None:
                 *((i, found[i]) for i in actions_of(open_model(path).classes)),
             ]
         }
-        record[trained_on] = {"videos": len(timelines), "hours": hours, "rates": rates, **about_machine()}
+        record[name + " held out" * bool(excluded)] = {
+            "videos": len(timelines),
+            "hours": hours,
+            "rates": rates,
+            **about_machine(),
+        }
         write_json(RECORD, record)
 
 
