@@ -202,7 +202,7 @@ def describe_limitation(hours: float) -> str:
     if hours >= 1:
         return ""
     only = f"false alarms are measured on {length_text(hours)} of video only"
-    return f"{only}: record an hour without the actions to know the rate."
+    return f"{only}: record an hour without the actions, and add it by --negatives."
 
 
 FORMAT = "lstr-learn/2"
