@@ -92,6 +92,7 @@ def learn(videos, labels, lists, output, settings, dry_run, make_default, as_jso
     Examples:
       lstr learn videos/ fall.csv
       lstr learn videos/ labels.csv -o fall.lstr --time 15m
+      lstr learn videos/ labels.csv -o fall.lstr --negatives empty_rooms/
       lstr learn videos/ labels.csv corrected/*.json -o fall.lstr
       lstr learn videos/ labels.csv more.json -o better.lstr --init fall.lstr
       lstr learn videos/ labels.json -o cameras.lstr --recipe live
