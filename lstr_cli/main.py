@@ -142,6 +142,8 @@ def _run(interruptions: Interruptions) -> int:
             pass
         elif hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
             code = _fail(str(error), error.hint, error.exit_code)
+        elif interruptions.heard:  # a library turned it into an error: torch.save, within a file
+            code = _fail(interruptions.sentence, HINT, interruptions.code)
         # memory that runs out within a job has its own message; this is before one started
         elif isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED):
             code = _fail("Memory ran out.", MORE_MEMORY, 1)
