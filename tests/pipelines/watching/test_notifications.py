@@ -9,7 +9,7 @@ import shlex
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -139,8 +139,10 @@ def announce(history):
 
 def test_a_full_disk_repeats_no_notification(history, announce, monkeypatch):
     monkeypatch.setattr(notifications, "FULL_DISK_PAUSE_S", 0.02)
-    with Receiver() as receiver, announce(hook=webhook(receiver.root)) as running:
+    with Receiver() as receiver, ExitStack() as stack:
+        running = announce(hook=webhook(receiver.root))
         with limit_file_size(0):
+            stack.enter_context(running)  # not before: it would deliver at once
             wait_until(lambda: receiver.posted)
             for _ in range(10):
                 running.wake()
