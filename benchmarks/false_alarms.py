@@ -7,7 +7,7 @@ The videos are the other set of `few_videos.py`, the decodable files of odd_vide
 Results are added to false-alarms.json; what is already in WORK is not made again.
 
 For a model that was trained with `--negatives DIR`, and for comparison one without:
-python benchmarks/false_alarms.py … --model urfall+negatives=OTHER.lstr --model urfall=MODEL.lstr --held-out DIR
+python benchmarks/false_alarms.py … --model urfall+negatives=OTHER.lstr --model urfall=MODEL.lstr --negatives DIR
 """
 
 import argparse
@@ -15,7 +15,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from contextlib import closing
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -24,6 +23,7 @@ import av
 import numpy as np
 
 from lstr.errors import LstrError
+from lstr.extractors.stages import closed_after
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.atomic import replacing
@@ -46,7 +46,7 @@ def write_variant(source: Path, target: Path, mirrored: bool, speed: Fraction) -
     """Write a video at 24 FPS times a speed, mirrored or not. Raises LstrError if it cannot be read."""
     with (
         replacing(target) as part,
-        closing(open_chunks(source, LONG_SIDE)[2]) as chunks,
+        closed_after(open_chunks(source, LONG_SIDE)[2]) as chunks,
         av.open(str(part), "w", format="mp4") as container,
     ):
         stream = None
@@ -90,9 +90,9 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder with ut_interaction/, urfall/ and odd_videos/")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--model", action="append", required=True, help="SET[+NAME]=MODEL.lstr: SET trained it")
-    parser.add_argument("--held-out", type=Path, help="do not count the variants of the videos in this folder")
+    parser.add_argument("--negatives", type=Path, help="videos of a training, whose variants are not counted")
     options = parser.parse_args()
-    excluded = [path.name for path in options.held_out.iterdir()] if options.held_out else []
+    excluded = [path.name for path in options.negatives.iterdir()] if options.negatives else []
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     for name, _, path in (text.partition("=") for text in options.model):
         trained_on, output = name.partition("+")[0], options.work / f"detections-{name}"
@@ -102,6 +102,7 @@ def main() -> None:
             subprocess.run([sys.executable, "-m", "lstr_cli", *command], check=True)
         files = [p for p in sorted(output.rglob("*.json")) if not any(f"-{video}-" in p.name for video in excluded)]
         timelines = [json.loads(file.read_text()) for file in files]
+        drawn = [timeline for timeline in timelines if Path(timeline["source"]).name.startswith("scene_")]
         hours = sum(timeline["duration"] for timeline in timelines) / 3600
         found = Counter(segment["label"] for timeline in timelines for segment in timeline["segments"])
         rates = {
@@ -114,6 +115,7 @@ def main() -> None:
         record[name + " held out" * bool(excluded)] = {
             "videos": len(timelines),
             "hours": hours,
+            "of_rendered_figures": sum(len(timeline["segments"]) for timeline in drawn),
             "rates": rates,
             **about_machine(),
         }
