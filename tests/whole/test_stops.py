@@ -180,10 +180,11 @@ def read_all(folder: Path, killed: bool) -> None:
             *lines, last = path.read_text().split("\n")
             [json.loads(line) for line in lines]
             assert last == "" or killed, path
+    # rows of zeros, of frames without movement, are in the features of the whole run too
+    known = [fault for path in folder.parent.glob("whole/features") for fault in verify(open_features(path))[1]]
     for path in folder.glob("features/recipe.json"):
-        faults = verify(open_features(path.parent))[1]
-        harmless = ("is missing", "no record", "all zero")  # of frames without movement
-        assert not [f for f in faults if not any(words in f["what"] for words in harmless)]
+        faults = [fault for fault in verify(open_features(path.parent))[1] if fault not in known]
+        assert not [f for f in faults if f["what"] != "is missing" and "no record" not in f["what"]]
 
 
 SLOW = ("extract 1", "extract 2", "train", "finetune", "learn", "detect")
