@@ -25,6 +25,7 @@ from lstr.extractors.video.frames import CHUNK
 from lstr.files.content import MOST_TEXT, Text, built, read_text
 
 LITE, IMAGENET = "efficientnet-lite0", "imagenet"
+MOVENET, POSE = "movenet-multipose", "pose"
 FAST = "fast"  # a precision: bf16 where the device computes faster in it, else float32
 WIDEST = 2.5  # largest aspect ratio of `StreamPreset.follows`, upright or wide
 
@@ -67,6 +68,7 @@ class Preset(OfStreams[StreamPreset]):
     grey: StreamPreset | None = None
     difference: StreamPreset | None = None
     change: StreamPreset | None = None
+    pose: StreamPreset | None = None
 
     def size_of(self, stream: str) -> tuple[int, int]:
         """Return height and width of the input of a stream's network, in pixels."""
@@ -88,8 +90,9 @@ class Preset(OfStreams[StreamPreset]):
         for stream, part in self.parts.items():
             if part.follows and part.size:
                 pixels, entry = math.prod(part.size), find_network(part.network)
-                height = round(math.sqrt(pixels / min(max(shape, 1 / WIDEST), WIDEST)))
-                size = height, round(pixels / height)
+                multiple = entry.multiple if entry else 1
+                height = round(math.sqrt(pixels / min(max(shape, 1 / WIDEST), WIDEST)) / multiple) * multiple
+                size = height, round(pixels / height / multiple) * multiple
                 fits = entry is None or all(map(entry.fits, size))
                 parts[stream] = replace(part, size=size if fits else part.size)
         return self.having(parts)
@@ -128,6 +131,9 @@ DIFFERENCE = replace(GREY, grey=None, difference=GREY.grey)
 MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(160, 213), follows=True))
 # Motion and appearance: the default of `lstr learn`.
 PRETRAINED = replace(DIFFERENCE, grey=GREY.grey)
+# The poses of two people, which need no training.
+PEOPLE = Preset(None, None, long_side=256, pose=StreamPreset(MOVENET, POSE, size=(192, 256), follows=True))
+PRETRAINED_PEOPLE = replace(PRETRAINED, pose=PEOPLE.pose)
 # The class token of the fourth of six frames at 224 pixels, as in CMeRT's features of DINOv2 (its issue 3), with the
 # smallest of these networks.
 DINOV2 = Preset(StreamPreset("timm:vit_small_patch14_dinov2.lvd142m"), None, long_side=512)
@@ -156,6 +162,8 @@ PRESETS = {
     "difference": DIFFERENCE,
     "motion": MOTION,
     "pretrained": PRETRAINED,
+    "people": PEOPLE,
+    "pretrained-people": PRETRAINED_PEOPLE,
     "dinov2": DINOV2,
 }
 

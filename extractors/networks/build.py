@@ -25,6 +25,7 @@ from lstr.extractors.networks.network import (
     CHANNELS,
     COLOURS,
     MEAN,
+    MOVENET,
     NETWORKS,
     Network,
     find_network,
@@ -99,6 +100,13 @@ def backbone_of(stream: str, part: NetworkRecipe, entry: Network) -> nn.Module:
             f"stream {channels} channels.",
             "write one of each per channel.",
         )
+    if (stream == "pose") != (entry is MOVENET):
+        hint = f"use {MOVENET.name} for the stream pose, and another network for the others."
+        raise RecipeError(f"The {stream} stream cannot use {entry.name}.", hint)
+    if stream == "pose":
+        from lstr.extractors.networks.movenet import Poses
+
+        return Poses(entry.build(COLOURS)).eval()
     return (Change(entry.build(COLOURS)) if stream == "change" else entry.build(channels)).eval()
 
 
@@ -142,7 +150,7 @@ def build_network(
             backbone.load_state_dict({**state, **stored})
         part = replace(part, weights="random", seed=SEED, calibrated_on=calibrated_on, stem=None)
     # the hash uses the tensor names of weights files
-    return backbone, replace(part, sha256=fingerprint(backbone.backbone if isinstance(backbone, Change) else backbone))
+    return backbone, replace(part, sha256=fingerprint(getattr(backbone, "backbone", backbone)))
 
 
 def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflate: bool = False) -> bool:
@@ -152,7 +160,7 @@ def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflat
     over the colours, repeated for each channel, as in TSN's flow networks (section 3.3); the recipe calls this `mean`.
     Raises WeightsError that names the first missing or unexpected tensor, or the first one with another shape.
     """
-    backbone = getattr(backbone, "backbone", backbone)  # unwraps `Change`, or a recogniser
+    backbone = getattr(backbone, "backbone", backbone)  # unwraps `Change`, `Poses`, or a recogniser
     wanted = backbone.state_dict()
     shapes = {name: tensor.shape for name, tensor in wanted.items()}
     loaded, stem = _renamed(read_state_dict(path), network), _stem(shapes)

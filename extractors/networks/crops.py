@@ -18,7 +18,8 @@ WITHOUT_COLOUR = ("grey", "difference")  # streams that use grey frames
 AVERAGED = 3  # channels; OpenCV's area interpolation is limited to four
 GAIN = 2  # factor of the differences of frames
 NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)  # used if only the flow of a chunk is needed
-ENDS = [0, CHUNK - 1]  # frames that `change` compares
+# Frames of a chunk that a stream of two images sees; the poses are 1/8 s apart, also from one chunk to the next.
+ENDS = {"change": (0, CHUNK - 1), "pose": (CHUNK // 2 - 1, CHUNK - 1)}
 
 
 def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
@@ -53,8 +54,8 @@ def picture_of(stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] |
     """
     if stream == "rgb":
         return frames[at]
-    if stream == "change":
-        return np.concatenate([frames[end] for end in ENDS], 2)  # (H, W, 6)
+    if stream in ENDS:
+        return np.concatenate([frames[end] for end in ENDS[stream]], 2)  # (H, W, 6)
     if stream == "flow":
         assert flow is not None, "the stream of flow needs flow"
         return np.ascontiguousarray(flow.transpose(1, 2, 0))  # (H, W, 10)
@@ -119,9 +120,9 @@ class View:
             assert flow is not None, "the stream of flow needs flow"
             # equal to resizing the interleaved image, but OpenCV is faster on single planes
             return np.asarray(cv2.merge([fit(plane, self.short_side) for plane in flow]), np.uint8)
-        if self.stream == "change" and self.short_side is None:
+        if self.stream in ENDS and self.short_side is None:
             # equal to resizing both frames as one image, in half the time
-            return np.concatenate([self.fitted(frames[end]) for end in ENDS], 2)
+            return np.concatenate([self.fitted(frames[end]) for end in ENDS[self.stream]], 2)
         return self.fitted(picture_of(self.stream, frames, flow, self.rgb_frame))
 
     def cropped(self, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:

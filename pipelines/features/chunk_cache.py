@@ -51,7 +51,7 @@ FRAMES_AHEAD = 4  # chunks decoded ahead if no flow is computed
 def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
     """Return the entries of a recipe that affect chunks and flow."""
     made = {name: value for name, value in asdict(recipe).items() if name in FIELDS}
-    if recipe.change or (recipe.rgb and (recipe.grey or recipe.difference)):
+    if recipe.change or recipe.pose or (recipe.rgb and (recipe.grey or recipe.difference)):
         return made | {KEEPS: COLOUR}
     return made | {KEEPS: GREY} if recipe.grey or recipe.difference else made
 

@@ -146,7 +146,7 @@ class FinetuneConfig(Settings, frozen=True):
 RANDOM = {
     "flow": FinetuneConfig(partial_bn=False),
     "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
-    **dict.fromkeys(("grey", "difference", "change"), FinetuneConfig(partial_bn=False)),
+    **dict.fromkeys(("grey", "difference", "change", "pose"), FinetuneConfig(partial_bn=False)),
 }
 # From trained weights; after the published TSN (Wang et al. 2016, section 4.1; its batch is 256, its rate falls in
 # steps), and not measured here, for want of such weights.
@@ -216,6 +216,8 @@ def trainable_network(network: str, stream: str) -> Network:
 
 def defaults(stream: str, dataset: str | None, network: Network = RESNET50) -> FinetuneConfig:
     """Return the default settings of a stream, for initial weights of a data set, or random ones (None)."""
+    if stream == "pose" and dataset:  # it knows what people look like
+        return PICTURES.replace(epochs=0)
     if dataset == "imagenet":
         # Grey images are like those of ImageNet, and of few videos a network learns the place and the people: on three
         # folds of UT-Interaction grey with difference had per-frame mAP .716 after 2 epochs, .781 without training.

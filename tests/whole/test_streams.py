@@ -21,28 +21,32 @@ SMALL = {
     "flow_algorithm": "dis",
     "long_side": 96,
     **{stream: {"network": "mobilenetv3", "crops": 2, **SIZE} for stream in STREAMS},
+    "pose": {"network": "movenet-multipose", "size": [32, 64]},
     "rgb": {"network": "mobilenetv3"},
     "flow": {"network": "shufflenetv2"},
 }
 
 
 @pytest.mark.slow
-def test_learn_and_detect_with_five_streams(small_set, tmp_path, run):
-    """Detection from pixels and from features agrees; the network of `change` is not trained."""
-    (tmp_path / "five.json").write_text(json.dumps(SMALL))
-    settings = {"epochs": "1", "change.epochs": "0", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
+@pytest.mark.parametrize("streams", [tuple(stream for stream in STREAMS if stream != "pose"), ("pose",)])
+def test_learn_and_detect_with_several_streams_and_one(small_set, tmp_path, run, streams):
+    """Detection from pixels and from features agrees; the networks of `change` and `pose` are not trained."""
+    recipe = SMALL | {stream: None for stream in STREAMS if stream not in streams}
+    (tmp_path / "five.json").write_text(json.dumps(recipe))
+    settings = {f"{stream}.epochs": str(int(stream not in ("change", "pose"))) for stream in streams}
+    settings |= {"draws": "16", "model.d_model": "16", "train.epochs": "1"}
     settings = {"settings": settings, "cache": tmp_path / "cache", "recipe": str(tmp_path / "five.json")}
     inputs = ([str(small_set.videos)], str(small_set.labels), str(tmp_path / "five.lstr"))
     path = result_of(learn(LearnOptions(*inputs, folds=0, device="cpu", **settings))).model
     recipe, config = open_model(path).recipe, open_model(path).about["config"]
-    assert recipe.streams == STREAMS and recipe.dims == (4 * 576, 1024)
+    assert recipe.streams == streams and recipe.dims == ((326, 0) if "pose" in streams else (4 * 576, 1024))
     assert (config["rgb_dim"], config["flow_dim"]) == recipe.dims
     features = open_features(path.with_suffix(".learn") / "features")
     video_id = features.ids()[-1]
     arrays, (rgb, flow) = features.arrays(video_id), features.load(video_id)
-    assert tuple(arrays) == STREAMS
-    assert np.array_equal(np.asarray(rgb), np.concatenate([arrays[stream] for stream in PICTURES], 1))
-    assert np.array_equal(np.asarray(flow), arrays["flow"])
+    assert tuple(arrays) == streams
+    assert np.array_equal(np.asarray(rgb), np.concatenate([arrays[s] for s in streams if s in PICTURES], 1))
+    assert "flow" not in streams or np.array_equal(np.asarray(flow), arrays["flow"])
     (tmp_path / "features").symlink_to(features.path)
     scores = []
     for source in (next(small_set.videos.rglob(f"{video_id}.mp4")), tmp_path / "features"):

@@ -168,11 +168,12 @@ def test_the_manifest_agrees_with_the_notes(shared):
     entries, notes = read_manifest(), (shared / "facts" / "feature-extraction.md").read_text()
     assert len({entry.name for entry in entries}) == len(entries)
     for entry in entries:
-        assert entry.stream in ("rgb", "flow") and re.fullmatch(r"https://\S+", entry.address) and entry.note
+        assert entry.stream in ("rgb", "flow") and re.fullmatch(r"(https://|npm:@)\S+", entry.address) and entry.note
         prefix, is_of_timm = entry.sha256_prefix, entry.network.startswith("timm:")  # see test_packages.py
         assert is_of_timm or entry.network in NETWORKS
-        assert prefix is None or entry.package or prefix[:8] in entry.name, "model zoos put the hash into the name"
-        assert is_of_timm or entry.package or (prefix or entry.name) in notes and entry.name in entry.address
+        is_packed = entry.package or entry.address.startswith("npm:")
+        assert prefix is None or is_packed or prefix[:8] in entry.name, "model zoos put the hash into the name"
+        assert is_of_timm or is_packed or (prefix or entry.name) in notes and entry.name in entry.address
         assert not entry.package or entry.licence.startswith("Apache-2.0") and len(prefix) == 64
     for recipe in ("kinetics", "activitynet"):
         assert sorted(entry.stream for entry in entries if entry.recipe == recipe) == ["flow", "rgb"]

