@@ -1,6 +1,9 @@
 """Measure `lstr learn` on two small public sets: every video is used for training, and held out once in three folds.
 
 python benchmarks/few_videos.py SHARED/data --work WORK [--time 12m] [--recipe NAME] [--sets urfall] [--seeds 0 1 2]
+                                                        [--one fall-01]
+
+With --one, a model is trained on this video alone, and measured on the others. Recipes of poses fetch their weights.
 
 --pictures also draws the timelines of three sequences of UT-Interaction into docs/images, each as detected by the
 models of the fold that holds it out, with the last seed.
@@ -40,19 +43,21 @@ def timed(name: str, work: Path, *words: object) -> float:
     times = work / f"{name}.seconds"
     if not times.exists():
         print("lstr", *words, file=sys.stderr)
+        command, env = [sys.executable, "-m", "lstr_cli"], os.environ | {"LSTR_HOME": str(work / f"{name}.home")}
+        if any("people" in str(word) for word in words):
+            subprocess.run([*command, "weights", "fetch", "pose"], check=True, env=env, stdout=subprocess.DEVNULL)
         start = perf_counter()
-        command = [sys.executable, "-m", "lstr_cli", *map(str, words)]
-        subprocess.run(command, check=True, env=os.environ | {"LSTR_HOME": str(work / f"{name}.home")})
+        subprocess.run([*command, *map(str, words)], check=True, env=env)
         times.write_text(str(round(perf_counter() - start, 1)))
     return float(times.read_text())
 
 
-def all_training(labels: Path, folder: Path) -> Path:
-    """Write the labels with every video for training into the work folder; return the path."""
+def all_training(labels: Path, folder: Path, one: str | None) -> Path:
+    """Write the labels with every video for training, or one alone, into the work folder; return the path."""
     content = json.loads(labels.read_text())
-    for video in content["database"].values():
-        video["subset"] = "training"
-    path = folder / f"{labels.parent.name}.json"
+    for video_id, video in content["database"].items():
+        video["subset"] = "training" if one in (None, video_id) else "testing"
+    path = folder / f"{labels.parent.name}{f'-{one}' if one else ''}.json"
     path.write_text(json.dumps(content))
     return path
 
@@ -122,15 +127,16 @@ def main() -> None:
     parser.add_argument("--recipe")
     parser.add_argument("--sets", nargs="+", default=[*SETS], choices=SETS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--one")
     parser.add_argument("--pictures", action="store_true")
     options = parser.parse_args()
     options.work.mkdir(exist_ok=True)
     recipe = Path(options.recipe).stem if options.recipe else "default"
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     for name in options.sets:
-        labels = all_training(options.data / name / "labels.json", options.work)
+        labels = all_training(options.data / name / "labels.json", options.work, options.one)
         for seed in options.seeds:
-            run = f"{name}-{recipe}-{options.time or 'unbounded'}-{seed}"
+            run = f"{name}-{recipe}-{options.one or options.time or 'unbounded'}-{seed}"
             model = options.work / f"{run}.lstr"
             words = [*(["--time", options.time] if options.time else [])]
             words += [*(["--recipe", options.recipe] if options.recipe else []), "--set", f"seed={seed}"]

@@ -49,8 +49,9 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
 @option(
     "--recipe NAME|FILE",
     NETWORKS,
-    "Make features by this recipe: pretrained, difference, grey, live (for cameras), fast, faithful, or a recipe file."
-    "  [default: pretrained, of a single recording difference]",
+    "Make features by this recipe: pretrained, difference, grey, people, pretrained-people, live (for cameras), fast, "
+    "faithful, or a recipe file.  [default: pretrained, of a single recording difference; with fetched weights for "
+    "poses pretrained-people and people]",
 )
 @option("--init MODEL|WEIGHTS", NETWORKS, "Start from the networks of an earlier model file, or from weights.")
 @option(

@@ -20,6 +20,7 @@ from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import CacheError, VideoError
 from lstr.extractors.networks.weights_folder import open_weights
+from lstr.extractors.presets import POSE
 from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import sweep
 from lstr.files.remote import Place, place
@@ -150,9 +151,10 @@ class Learner:
             groups = [] if self.division.of(VALIDATION) else self.division.folds_of(training)
             folds = {i: at for at, ids in enumerate(groups, start=1) for i in ids}
         yield from self.train_models(folds)
-        files = [checkpoint_of(self.run_folder(0, streams)) for streams in self.plan.models]
+        models, scores, tried = self.score_folds(folds)
+        files = [checkpoint_of(self.run_folder(0, streams)) for streams in models]
         checkpoint = files[0] if len(files) == 1 else write_average(self.workspace.models / "average.pt", files)
-        return checkpoint, (yield from self.measure(checkpoint, folds))
+        return checkpoint, (yield from self.measure(checkpoint, folds, scores, tried))
 
     def train_networks(self) -> Generator[StepProgress | Failed, None, None]:
         """Cache frames and flow, and train the feature networks."""
@@ -267,15 +269,15 @@ class Learner:
         return self.workspace.models / "+".join(streams) / (f"without_{fold}" if fold else "all")
 
     def measure(
-        self, checkpoint: Path, folds: Mapping[str, int]
+        self, checkpoint: Path, folds: Mapping[str, int], scores: dict[str, Any], tried: list[dict[str, Any]]
     ) -> Generator[StepProgress | Notice, None, dict[str, Any]]:
         """Choose thresholds, write the report, and return the content of model.json.
 
-        The testing videos are measured; without them, the videos of all folds.
+        The testing videos are measured; without them, the videos of all folds. `scores` and `tried` are of
+        `score_folds`.
         """
         yield self.plan.progress(THRESHOLDS)
         loaded, false_alarms, labels = load(checkpoint), self.options.false_alarms, self.division.labels
-        scores, mAP = self.score_folds(folds)
         is_unseen = bool(self.plan.folds)
         if not is_unseen and self.division.of(VALIDATION):
             is_unseen = True
@@ -299,7 +301,7 @@ class Learner:
         }
         measured: list[dict[str, Any]] = []
         if self.plan.folds:
-            about |= {"tried": mAP, "taken": mAP[-1]["model"]} if mAP else {}
+            about |= {"tried": tried, "taken": tried[-1]["model"]} if tried else {}
             if not self.division.of(TESTING):
                 about["folds"] = [sorted(i for i in scores if folds[i] == n) for n in sorted({*folds.values()})]
                 measured = [{i: scores[i] for i in ids} for ids in about["folds"]]
@@ -327,28 +329,41 @@ class Learner:
         yield self.plan.progress(PACK)
         return about
 
-    def score_folds(self, folds: Mapping[str, int]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return scores (L, C) of the videos of all folds by models trained without them, and each model's mAP."""
+    def score_folds(
+        self, folds: Mapping[str, int]
+    ) -> tuple[Sequence[Sequence[str]], dict[str, Any], list[dict[str, Any]]]:
+        """Choose the models to average, the one of poses only if it raises the mAP of the folds.
+
+        Return their streams, scores (L, C) of the videos of all folds by models trained without them, and the mAP of
+        each model and of the averages, the chosen one last.
+        """
+        models = self.plan.models
         if not folds:
-            return {}, []
+            return models, {}, []
         split = read_split(self.workspace.features, self.workspace.labels, TRAINING, skip_missing=True)
         videos = [video for video in split.videos if video.id in folds]
         by_model: dict[str, dict[str, Any]] = {}
-        for streams in self.plan.models:
+        for streams in models:
             rows = by_model["+".join(streams)] = {}
             for fold in sorted({*folds.values()}):
                 loaded = load(checkpoint_of(self.run_folder(fold, streams)))
                 held = replace(split, videos=[video for video in videos if folds[video.id] == fold])
                 for video in held.narrowed(loaded.config, streams_of_checkpoint(loaded)).videos:
                     rows[video.id] = predict(loaded.model, video.features[:]).numpy()
-        if len(by_model) > 1:
-            by_model["average"] = {v.id: mean_of([rows[v.id] for rows in by_model.values()]) for v in videos}
+        averages = {"average": models} if len(models) > 1 else {}
+        if averages and (POSE,) in models:
+            averages["average without poses"] = tuple(streams for streams in models if streams != (POSE,))
+        for name, members in averages.items():
+            own = [by_model["+".join(streams)] for streams in members]
+            by_model[name] = {v.id: mean_of([rows[v.id] for rows in own]) for v in videos}
         targets, classes, tried = [video.targets for video in videos], split.labels.classes, []
         unknown = len(classes) - len(without_ambiguous(classes))  # a last column without scores
         for name, rows in by_model.items():
             mAP = means_of([np.pad(rows[v.id], ((0, 0), (0, unknown))) for v in videos], targets, classes)["mAP"]
             tried.append({"model": name, "mAP": mAP if mAP == mAP else 0.0})
-        return {video.id: rows[video.id] for video in videos}, tried
+        tried.sort(key=lambda one: (one["model"] in averages, one["mAP"] if one["model"] in averages else 0))
+        chosen = str(tried[-1]["model"])
+        return averages.get(chosen, models), {video.id: by_model[chosen][video.id] for video in videos}, tried
 
     def skip(self, event: Failed) -> Iterator[Failed]:
         """Continue without a video. Raises VideoError if too few recordings remain for the folds."""

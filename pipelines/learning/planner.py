@@ -13,7 +13,7 @@ import torch
 from lstr.config import WindowConfig
 from lstr.errors import TooShortError, VideoError
 from lstr.extractors.flow.workers import flow_workers
-from lstr.extractors.presets import Preset
+from lstr.extractors.presets import POSE, Preset
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import CHANNELS_OF, PICTURES, in_training_order
 from lstr.extractors.video.inputs import local_copy
@@ -50,6 +50,7 @@ STEP_START_S, MODEL_START_S = 3.0, 1.0
 REPORT_S_PER_CHUNK = 0.02  # with resampling and figures
 FEATURES_SHARE = 0.2  # time of computing an image's features relative to a training step; 0.16 was measured
 TIMED_CHUNKS = 12  # of the first video
+FEW_IMAGES = 4  # that time a network without training
 # Seconds after which a step is not repeated; the first one warms up, and may be five times as slow.
 LONGEST_STEPS_S = (10.0, 2.0, 2.0)
 
@@ -62,14 +63,16 @@ class Header(NamedTuple):
 
 
 def models_of(streams: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the streams of each model: one model of all streams, and one of motion only if there is appearance too.
+    """Return the streams of each model: all but poses, those of motion if there is appearance too, and poses.
 
     Motion generalises better to other places than appearance. On actions of UT-Interaction that were recorded in
     another place, mAP was .794 with motion, .698 with appearance and .808 with both. The average of the models of
-    motion and of both had .818, as much as an average of six models.
+    motion and of both had .818, as much as an average of six models. Poses are better averaged than joined.
     """
-    motion = tuple(stream for stream in streams if stream not in APPEARANCE)
-    return (tuple(streams), motion) if motion and motion != tuple(streams) else (tuple(streams),)
+    images = tuple(stream for stream in streams if stream != POSE)
+    motion = tuple(stream for stream in images if stream not in APPEARANCE)
+    poses = ((POSE,),) if POSE in streams else ()
+    return ((images,) if images else ()) + ((motion,) if motion not in ((), images) else ()) + poses
 
 
 def configure_models(
@@ -250,8 +253,9 @@ def measure_training(
         model = recogniser(stream, preset.parts[stream], n_classes, config, Initial())
         model.to(device=device).to(memory_format=torch.channels_last).train()
         optimiser = make_optimiser(model, config)
-        shape = (config.batch_size, config.segments, CHANNELS_OF[stream], *config.size)
-        images, labels = torch.zeros(shape, dtype=torch.uint8), torch.zeros(config.batch_size, dtype=torch.long)
+        n = config.batch_size if config.epochs else FEW_IMAGES
+        shape = (n, config.segments, CHANNELS_OF[stream], *config.size)
+        images, labels = torch.zeros(shape, dtype=torch.uint8), torch.zeros(n, dtype=torch.long)
 
         def step() -> None:
             is_rough = config.precision == "bf16"
@@ -264,7 +268,7 @@ def measure_training(
             if kind == "cuda":
                 torch.cuda.synchronize()
 
-        seconds = fastest(step, device) / (config.batch_size * config.segments)
+        seconds = fastest(step, device) / (n * config.segments)
         return seconds if config.epochs else seconds / FEATURES_SHARE  # without epochs it computes features only
 
     found = []

@@ -12,9 +12,10 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import Algorithm
+from lstr.extractors.networks.manifest import published_as
 from lstr.extractors.networks.weights_file import is_weights_folder, sha256_of
 from lstr.extractors.networks.weights_folder import open_weights
-from lstr.extractors.presets import IMAGENET, PRESETS, Preset, preset_of, shape_of
+from lstr.extractors.presets import IMAGENET, POSE, PRESETS, Preset, preset_of, shape_of
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
@@ -37,9 +38,9 @@ IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
 # Recipe, streams and flow algorithm.
 Features = tuple[str | Preset, str, Algorithm | None]
 # Defaults, with ImageNet weights: for several recordings, and for a single one, which a model of appearance would
-# overfit.
-SEVERAL_RECORDINGS: Features = ("pretrained", "both", None)
-ONE_RECORDING: Features = ("difference", "both", None)
+# overfit. The second of each is for a machine with the weights for poses.
+SEVERAL_RECORDINGS: tuple[Features, ...] = (("pretrained", "both", None), ("pretrained-people", "both", None))
+ONE_RECORDING: tuple[Features, ...] = (("difference", "both", None), ("people", "both", None))
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # not reported, because folds or held-out recordings solve them
 
 
@@ -78,7 +79,8 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     found, labels = yield from options.read()
     device = choose_device(options.device)
     named, settings = choose_features(options)
-    features = named or SEVERAL_RECORDINGS
+    sees_people = all(entry.place.is_file() for entry in published_as(POSE))
+    features = named or SEVERAL_RECORDINGS[sees_people]
     for name, value in options.network_settings.items():
         stream, dot, setting = name.rpartition(".")
         if dot and setting in ("draws", "fewest_draws"):
@@ -110,11 +112,11 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     # settings of one stream are for the first recipe
     is_chosen_here = named is None and not any("." in name for name in settings)
     if is_chosen_here and not division.folds_of(division.of(TRAINING)):
-        features = ONE_RECORDING
+        features = ONE_RECORDING[sees_people]
         possible, networks = (features,), settle(features, settings, options.init, device)
         yield Notice(f"for a single recording the best recipe is {features[0]}.")
     elif is_chosen_here:
-        possible = SEVERAL_RECORDINGS, ONE_RECORDING
+        possible = SEVERAL_RECORDINGS[sees_people], ONE_RECORDING[sees_people]
     yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
     others = (labels.videos.keys() & {*present}) - division.labels.videos.keys()
     yield from report_skipped(
