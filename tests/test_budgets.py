@@ -26,8 +26,9 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    "product lines": 54_250,  # target 50,000
-    "product files": 241,
+    # target 50,000; 350 of them are the poses of people
+    "product lines": 54_600,
+    "product files": 242,
     "test lines": 25_000,
     "functions per 100 lines": 5.232,  # target 4.5
     "private functions used once, percent": 33.0,  # target 25

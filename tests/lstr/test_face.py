@@ -47,10 +47,3 @@ def test_type_checkers_know_the_same_names():
     names = {a.asname: (n.module, a.name) for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
     assert names == lstr._NAMES
     assert (ROOT / "lstr" / "py.typed").is_file()
-
-
-def test_an_unknown_name_is_an_error():
-    with pytest.raises(AttributeError, match="detekt"):
-        lstr.detekt  # noqa: B018
-    with pytest.raises(ImportError):
-        from lstr import detekt  # noqa: F401

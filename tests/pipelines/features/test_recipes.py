@@ -9,7 +9,7 @@ import pytest
 
 from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import network_recipe
-from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, StreamPreset, read_preset
+from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
 from tests.support.errors import assert_error
@@ -86,19 +86,24 @@ def test_a_recipe_file_changes_a_preset(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shape", "size"),
-    [(None, (112, 149)), (4 / 3, (112, 149)), (16 / 9, (97, 172)), (9 / 16, (172, 97)), (9.0, (82, 204))],
+    ("shape", "size", "coarse"),
+    [
+        (None, (112, 149), (192, 256)),
+        (4 / 3, (112, 149), (192, 256)),
+        (16 / 9, (97, 172), (160, 288)),
+        (9 / 16, (172, 97), (288, 160)),
+        (9.0, (82, 204), (128, 320)),
+    ],
 )
-def test_frames_keep_the_shape_of_the_videos(shape, size, tmp_path):
-    """Except if the recipe has a size, or the network needs squares or patches."""
+def test_frames_keep_the_shape_of_the_videos(shape, size, coarse, tmp_path):
+    """Except if the recipe has a size; a network that needs multiples of some pixels gets them."""
     preset = PRESETS["pretrained"].seeing(shape)
     assert [part.size for part in preset.parts.values()] == [size, size]
     assert PRESETS["fast"].seeing(shape) == PRESETS["fast"]
     content = {"based_on": "pretrained", "grey": {"size": [64, 85]}, "difference": {"margin": 1.0}}
     preset = read_preset(write_recipe_file(tmp_path / "own.json", content)).seeing(shape)
     assert (preset.grey.size, preset.difference.size) == ((64, 85), size)
-    patches = StreamPreset("timm:vit_small_patch14_dinov2.lvd142m", size=(112, 154), follows=True)
-    assert PRESETS["grey"].having({"grey": patches}).seeing(shape).grey.size == (112, 154)
+    assert PRESETS["people"].seeing(shape).pose.size == coarse
 
 
 def test_the_documented_recipe_file_is_valid(tmp_path):
