@@ -12,12 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lstr.errors import WeightsError
 
 PEOPLE, KEYPOINTS = 6, 17
+LEFT_RIGHT = [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]  # the keypoints of a mirror image
 # Blocks, stride of the first, expansion and channels of each stage of MobileNetV2.
 STAGES = (
     (1, 1, 1, 24),
@@ -263,3 +265,20 @@ def describe_people(people: Tensor) -> Tensor:
     reach = points[:, :, list(ENDS), None] - torso[:, [1, 0], None]  # (B, 2, 4, 3, 2): to the other person
     both = torch.cat([*across, reach.flatten(1)], 1) / height.amax(1) * present.amin(1)  # (B, 51)
     return torch.cat([each, both], 1)
+
+
+def mirrored(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return features (L, 326) of `Poses` for the mirror images of the frames."""
+    parts, are_two = [], (features[:, 0] > 0) & (features[:, 56] > 0)
+    for at in (0, 163):  # the poses, and their change
+        people, across = features[:, at : at + 112].reshape(-1, 2, 56).copy(), features[:, at + 112 : at + 163].copy()
+        people[..., 2] = (people[..., 0] if at == 0 else 0) - people[..., 2]
+        points = people[..., 5:39].reshape(-1, 2, KEYPOINTS, 2)[:, :, LEFT_RIGHT] * (1, -1)
+        people[..., 5:39] = points.reshape(-1, 2, 2 * KEYPOINTS)
+        people[..., 39:] = people[..., 39:][..., LEFT_RIGHT]
+        people[are_two] = people[are_two, ::-1]
+        across[:, 1:3] *= -1
+        reach = across[:, 3:].reshape(-1, 2, 4, 3, 2)[:, ::-1, [1, 0, 3, 2]] * (1, -1)
+        across[:, 3:] = reach.reshape(-1, 48)
+        parts += [people.reshape(-1, 112), across]
+    return np.concatenate(parts, 1)

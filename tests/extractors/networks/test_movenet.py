@@ -13,7 +13,7 @@ import torch
 
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.networks.build import backbone_of, load_weights, network_recipe
-from lstr.extractors.networks.movenet import Poses, describe_people
+from lstr.extractors.networks.movenet import LEFT_RIGHT, Poses, describe_people, mirrored
 from lstr.extractors.networks.network import MOVENET
 from lstr.extractors.networks.published import fetch
 from lstr.extractors.presets import PEOPLE, StreamPreset
@@ -116,3 +116,9 @@ def test_features_of_poses():
     assert not poses_of(both, nobody).any()
     assert not poses_of(nobody, one)[0, 163:].any(), "a person who was not there has not moved"
     assert torch.equal(describe_people(one[:, :2])[0, 56:], torch.zeros(107))
+    features = poses_of(both, moved).numpy()
+    for people in (both, moved):  # by a mirror
+        people[..., :51] = people[..., :51].unflatten(2, (17, 3))[:, :, LEFT_RIGHT].flatten(2)
+        people[..., 1:51:3] = 1 - people[..., 1:51:3]
+        people[..., [52, 54]] = 1 - people[..., [54, 52]]
+    np.testing.assert_allclose(mirrored(features), poses_of(both, moved), atol=1e-5)
