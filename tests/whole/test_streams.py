@@ -8,7 +8,7 @@ import pytest
 
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.streams import PICTURES, STREAMS
-from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.folder import open_features, verify
 from lstr.pipelines.learning.learn import learn
 from lstr.pipelines.learning.plan import LearnOptions
 from lstr.pipelines.model_files.model_file import open_model
@@ -44,7 +44,7 @@ def test_learn_and_detect_with_several_streams_and_one(small_set, tmp_path, run,
     features = open_features(path.with_suffix(".learn") / "features")
     video_id = features.ids()[-1]
     arrays, (rgb, flow) = features.arrays(video_id), features.load(video_id)
-    assert tuple(arrays) == streams
+    assert tuple(arrays) == streams and not verify(features)[1]
     assert np.array_equal(np.asarray(rgb), np.concatenate([arrays[s] for s in streams if s in PICTURES], 1))
     assert "flow" not in streams or np.array_equal(np.asarray(flow), arrays["flow"])
     (tmp_path / "features").symlink_to(features.path)
