@@ -37,7 +37,9 @@ SEEN = 0.126953125  # least score of a keypoint that counts for its person
 PERSON, VISIBLE = 0.15, 0.1  # least scores of a person and of a keypoint in features
 GRAPH, LARGEST = "package/models/movenet-multipose", 1 << 25  # its files in the npm package, and their largest size
 MATCHED = 2  # people whose poses are features
-ENDS, TORSO = (9, 10, 15, 16), ((0,), (5, 6), (11, 12))  # wrists and ankles; head, shoulders and hips
+# Slices of the keypoints, because a list would be copied to a GPU at each call, which a CUDA graph cannot repeat.
+LIMBS = slice(9, 11), slice(15, 17)  # wrists, ankles
+TORSO = slice(0, 1), slice(5, 7), slice(11, 13)  # nose, shoulders, hips
 
 
 def convolution(n_in: int, n_out: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Conv2d:
@@ -124,7 +126,7 @@ class MoveNet(nn.Module):
         is_peak = (center - functional.max_pool2d(center, 5, 1, 2)).abs() < 1e-6
         score, index = (center * is_peak).flatten(1).topk(PEOPLE)  # (B, 6)
         grid = torch.stack([index // width, index % width], 1).to(heat.dtype)  # (B, 2, 6): y and x
-        sides = grid.new_tensor([height, width]).reshape(1, 2, 1)
+        sides = torch.cat([grid.new_full((1, 1, 1), side) for side in (height, width)], 1)  # (1, 2, 1)
 
         def at(maps: Tensor) -> Tensor:
             return maps.flatten(2).gather(2, index[:, None].expand(-1, maps.shape[1], -1))  # (B, C, 6)
@@ -261,8 +263,10 @@ def describe_people(people: Tensor) -> Tensor:
     first, second = people.unbind(1)
     # from left to right: of the middles, the tops and the bottoms
     across = [middle[:, 1, 1:] - middle[:, 0, 1:], *(second[:, n : n + 1] - first[:, n : n + 1] for n in (51, 53))]
-    torso = torch.stack([points[:, :, list(part)].mean(2) for part in TORSO], 2)  # (B, 2, 3, 2)
-    reach = points[:, :, list(ENDS), None] - torso[:, [1, 0], None]  # (B, 2, 4, 3, 2): to the other person
+    limbs = torch.cat([points[:, :, part] for part in LIMBS], 2)  # (B, 2, 4, 2)
+    torso = torch.stack([points[:, :, part].mean(2) for part in TORSO], 2)  # (B, 2, 3, 2)
+    others = torch.cat([torso[:, 1:], torso[:, :1]], 1)
+    reach = limbs[:, :, :, None] - others[:, :, None]  # (B, 2, 4, 3, 2)
     both = torch.cat([*across, reach.flatten(1)], 1) / height.amax(1) * present.amin(1)  # (B, 51)
     return torch.cat([each, both], 1)
 
