@@ -10,7 +10,9 @@ from lstr_cli import console
 from lstr_cli.options import DATA, NETWORKS, Command, as_json, option, set_option
 
 FAST = ("avx512_vnni", "avx512_bf16", "amx_bf16")  # what makes networks fast on a processor
-RECIPES = click.Choice(["faithful", "fast", "live", "smallest", "pretrained", "activitynet", "activitynet-fast"])
+RECIPES = click.Choice(
+    ["faithful", "fast", "live", "smallest", "pretrained", "people", "activitynet", "activitynet-fast"]
+)
 
 
 @click.command("bench", cls=Command)
