@@ -114,7 +114,8 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     if is_chosen_here and not division.folds_of(division.of(TRAINING)):
         features = ONE_RECORDING[sees_people]
         possible, networks = (features,), settle(features, settings, options.init, device)
-        yield Notice(f"for a single recording the best recipe is {features[0]}.")
+        advice = "; for animals and objects add --recipe difference" if sees_people else ""
+        yield Notice(f"for a single recording the best recipe is {features[0]}{advice}.")
     elif is_chosen_here:
         possible = SEVERAL_RECORDINGS[sees_people], ONE_RECORDING[sees_people]
     yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
