@@ -38,9 +38,10 @@ IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
 # Recipe, streams and flow algorithm.
 Features = tuple[str | Preset, str, Algorithm | None]
 # Defaults, with ImageNet weights: for several recordings, and for a single one, which a model of appearance would
-# overfit. The second of each is for a machine with the weights for poses.
-SEVERAL_RECORDINGS: tuple[Features, ...] = (("pretrained", "both", None), ("pretrained-people", "both", None))
-ONE_RECORDING: tuple[Features, ...] = (("difference", "both", None), ("people", "both", None))
+# overfit. Where the weights for poses are, they are added; of a single recording of UR Fall they gained nothing.
+SEVERAL_RECORDINGS: Features = ("pretrained", "both", None)
+WITH_POSES: Features = ("pretrained-people", "both", None)
+ONE_RECORDING: Features = ("difference", "both", None)
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # not reported, because folds or held-out recordings solve them
 
 
@@ -79,8 +80,9 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     found, labels = yield from options.read()
     device = choose_device(options.device)
     named, settings = choose_features(options)
-    sees_people = all(entry.place.is_file() for entry in published_as(POSE))
-    features = named or SEVERAL_RECORDINGS[sees_people]
+    has_poses = all(entry.place.is_file() for entry in published_as(POSE))
+    several = WITH_POSES if has_poses else SEVERAL_RECORDINGS
+    features = named or several
     for name, value in options.network_settings.items():
         stream, dot, setting = name.rpartition(".")
         if dot and setting in ("draws", "fewest_draws"):
@@ -112,12 +114,11 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     # settings of one stream are for the first recipe
     is_chosen_here = named is None and not any("." in name for name in settings)
     if is_chosen_here and not division.folds_of(division.of(TRAINING)):
-        features = ONE_RECORDING[sees_people]
+        features = ONE_RECORDING
         possible, networks = (features,), settle(features, settings, options.init, device)
-        advice = "; for animals and objects add --recipe difference" if sees_people else ""
-        yield Notice(f"for a single recording the best recipe is {features[0]}{advice}.")
+        yield Notice(f"for a single recording the best recipe is {features[0]}.")
     elif is_chosen_here:
-        possible = SEVERAL_RECORDINGS[sees_people], ONE_RECORDING[sees_people]
+        possible = several, ONE_RECORDING
     yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
     others = (labels.videos.keys() & {*present}) - division.labels.videos.keys()
     yield from report_skipped(
