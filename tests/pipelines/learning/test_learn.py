@@ -253,20 +253,26 @@ def test_with_folds_each_video_is_scored_by_a_model_without_it(videos, tmp_path)
 
 
 @pytest.mark.slow
-def test_without_a_recipe_two_networks_and_two_averaged_models(videos, tmp_path):
-    """One model of both streams and one of motion only. A video without actions is in a fold, too."""
+@pytest.mark.parametrize("poses", [False, True])
+def test_two_networks_and_two_averaged_models_or_three(videos, tmp_path, poses):
+    """One model of both streams, one of motion only, one of poses if it helps. A video without actions is in a fold."""
     idle = tmp_path / "idle"
     idle.mkdir()
     shutil.copy(min((videos / "videos").rglob("*.mp4")), idle / "nobody.mp4")
     tiny = {"height": "32", "width": "48", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
+    pose, streams = {"network": "movenet-multipose", "size": [32, 64]}, ("grey", "difference")
+    tiny |= {"pose.width": "64", "pose.epochs": "0"} if poses else {}
+    (tmp_path / "poses.json").write_text(json.dumps({"based_on": "pretrained", "pose": pose}))
     chosen = options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2, negatives=[str(idle)])
-    result = run(chosen)[1]
+    result = run(replace(chosen, recipe=str(tmp_path / "poses.json") if poses else None))[1]
     assert "nobody" in open_weights(tmp_path / "m.learn" / "weights").folds
-    assert [row["model"] for row in result.about["tried"]] == ["grey+difference", "difference", "average"]
+    streams += ("pose",) if poses else ()
+    packed = streams if result.about["taken"] == "average" else streams[:2]
+    assert open_model(result.model).recipe.streams == packed and len(result.about["tried"]) == 2 * len(streams) - 1
     seen = tmp_path / "m.learn" / "seen"
     assert {path.name for path in seen.iterdir()} == {"all", "without_1", "without_2"}
     for folder in (tmp_path / "m.learn" / "features", *seen.iterdir()):
-        assert open_features(folder).recipe.streams == ("grey", "difference")
-    assert len([*(tmp_path / "m.learn" / "weights").rglob("*.pth")]) == 6
+        assert open_features(folder).recipe.streams == streams
+    assert len([*(tmp_path / "m.learn" / "weights").rglob("*.pth")]) == 3 * len(streams)
     weights = {part.weights for part in open_model(result.model).recipe.parts.values()}
     assert weights == {"weights"}, "those of this training"
