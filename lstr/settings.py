@@ -102,7 +102,7 @@ def build(kind: type[Config], values: Mapping[str, Any], strict: bool = False) -
     read = dict(values) if strict else {name: _read(value, types[name]) for name, value in values.items()}
     try:
         return msgspec.convert(read, kind, strict=strict)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of half characters
         # the message is as in "Expected `int` >= 1 - at `$.n_heads`"
         field = str(error).partition("$.")[2].strip("`").partition("[")[0].partition(".")[0]
         if field not in read:
@@ -118,7 +118,7 @@ def convert(kind: type, name: str, value: Any) -> Any:
     value = _read(value, wanted)
     try:
         return msgspec.convert(value, wanted, strict=False)
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         raise _error(kind, name, value) from error
 
 

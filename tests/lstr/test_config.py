@@ -76,7 +76,7 @@ def test_json_round_trip_and_refusals():
         assert from_json(to_json(config)) == config
     assert from_json("{}") == configure()
     refused = ("[]", "{", '{"colour": 1}', '{"d_model": "x"}', '{"d_model": null}', '{"gru": 1}', '{"gru": "perhaps"}')
-    for text in (*refused, '{"anticipation": 1.5}', '{"kind": "svm"}'):
+    for text in (*refused, '{"anticipation": 1.5}', r'{"anticipation": "\ud800"}', '{"kind": "svm"}'):
         with pytest.raises(ConfigError):
             from_json(text)
 
