@@ -12,10 +12,9 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import Algorithm
-from lstr.extractors.networks.manifest import published_as
 from lstr.extractors.networks.weights_file import is_weights_folder, sha256_of
 from lstr.extractors.networks.weights_folder import open_weights
-from lstr.extractors.presets import IMAGENET, POSE, PRESETS, Preset, preset_of, shape_of
+from lstr.extractors.presets import IMAGENET, PRESETS, Preset, preset_of, shape_of
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
@@ -38,9 +37,8 @@ IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
 # Recipe, streams and flow algorithm.
 Features = tuple[str | Preset, str, Algorithm | None]
 # Defaults, with ImageNet weights: for several recordings, and for a single one, which a model of appearance would
-# overfit. Where the weights for poses are, they are added; of a single recording of UR Fall they gained nothing.
+# overfit.
 SEVERAL_RECORDINGS: Features = ("pretrained", "both", None)
-WITH_POSES: Features = ("pretrained-people", "both", None)
 ONE_RECORDING: Features = ("difference", "both", None)
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # not reported, because folds or held-out recordings solve them
 
@@ -80,9 +78,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     found, labels = yield from options.read()
     device = choose_device(options.device)
     named, settings = choose_features(options)
-    has_poses = all(entry.place.is_file() for entry in published_as(POSE))
-    several = WITH_POSES if has_poses else SEVERAL_RECORDINGS
-    features = named or several
+    features = named or SEVERAL_RECORDINGS
     for name, value in options.network_settings.items():
         stream, dot, setting = name.rpartition(".")
         if dot and setting in ("draws", "fewest_draws"):
@@ -118,7 +114,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         possible, networks = (features,), settle(features, settings, options.init, device)
         yield Notice(f"for a single recording the best recipe is {features[0]}.")
     elif is_chosen_here:
-        possible = several, ONE_RECORDING
+        possible = SEVERAL_RECORDINGS, ONE_RECORDING
     yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
     others = (labels.videos.keys() & {*present}) - division.labels.videos.keys()
     yield from report_skipped(
