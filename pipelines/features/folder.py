@@ -357,7 +357,7 @@ def verify(
                 faults.append((stream, f"width {array.shape[1]}, not {width}"))
             for n_rows, what in (
                 ((~np.isfinite(array).all(1)).sum(), "contain values that are not finite"),
-                # which is correct where nothing changes, or nobody is seen
+                # correct where nothing changes, or no person is visible
                 (stream not in ("change", "pose") and (~array.any(1)).sum(), "are all zero"),
             ):
                 if n_rows:

@@ -29,7 +29,7 @@ PUBLISHED = """
 
 @pytest.mark.long
 def test_people_equal_those_of_the_published_graph(shared, tmp_path, monkeypatch):
-    """`lstr weights fetch pose` brings the weights; a package that is at hand is used again."""
+    """`lstr weights fetch pose` downloads the weights."""
     if not shutil.which("npm"):
         pytest.skip("npm is not installed")
     monkeypatch.setenv("LSTR_HOME", str(tmp_path))
