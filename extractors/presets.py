@@ -18,14 +18,13 @@ from msgspec import Meta
 from lstr.errors import MissingPathError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.networks.manifest import published_as
-from lstr.extractors.networks.network import find_network, get_network
+from lstr.extractors.networks.network import MOVENET, find_network, get_network
 from lstr.extractors.recipe import RGB_FRAME, Crops, Recipe, brief
 from lstr.extractors.streams import STREAMS, OfStreams
 from lstr.extractors.video.frames import CHUNK
 from lstr.files.content import MOST_TEXT, Text, built, read_text
 
 LITE, IMAGENET = "efficientnet-lite0", "imagenet"
-MOVENET, POSE = "movenet-multipose", "pose"
 FAST = "fast"  # a precision: bf16 where the device computes faster in it, else float32
 WIDEST = 2.5  # largest aspect ratio of `StreamPreset.follows`, upright or wide
 
@@ -134,7 +133,7 @@ MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(160, 213)
 # Motion and appearance: the default of `lstr learn`.
 PRETRAINED = replace(DIFFERENCE, grey=GREY.grey)
 # The poses of two people, which need no training.
-PEOPLE = Preset(None, None, long_side=256, pose=StreamPreset(MOVENET, POSE, size=(192, 256), follows=True))
+PEOPLE = Preset(None, None, long_side=256, pose=StreamPreset(MOVENET.name, "pose", size=(192, 256), follows=True))
 PRETRAINED_PEOPLE = replace(PRETRAINED, pose=PEOPLE.pose)
 # The class token of the fourth of six frames at 224 pixels, as in CMeRT's features of DINOv2 (its issue 3), with the
 # smallest of these networks.

@@ -60,7 +60,7 @@ def check_fields(config: Any) -> None:
         value = getattr(config, name)
         try:
             msgspec.convert(value, wanted)
-        except msgspec.ValidationError as error:
+        except ValueError as error:
             raise _error(kind, name, value) from error
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{getattr(kind, 'prefix', '')}{name} is {value}.", "use a finite number.")

@@ -26,8 +26,8 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    # target 50,000; 390 of them are the poses of people
-    "product lines": 54_640,
+    # target 50,000; 370 of them are the poses of people
+    "product lines": 54_610,
     "product files": 242,
     "test lines": 25_000,
     "functions per 100 lines": 5.232,  # target 4.5

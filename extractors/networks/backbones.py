@@ -174,16 +174,16 @@ LITE_STAGES = (
 
 
 class LiteConvolution(nn.Module):
-    """A convolution without bias that keeps or halves the sides of maps, and its batch norm.
+    """A convolution that keeps or halves the sides of maps, and its batch norm; with a bias instead if it is `fused`.
 
     A stride of 2 halves the sides, rounded up, by zeros at the edges: TensorFlow's `same`.
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1):
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, fused: bool = False):
         super().__init__()
         self.kernel, self.stride, around = kernel, stride, kernel // 2 if stride == 1 else 0
-        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, around, groups=groups, bias=False)
-        self.norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, around, groups=groups, bias=fused)
+        self.norm = nn.Identity() if fused else nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) → (B, C', H / stride, W / stride)."""
@@ -199,12 +199,12 @@ class LiteConvolution(nn.Module):
 class InvertedBlock(nn.Module):
     """An inverted residual block: (B, C, H, W) to (B, C', H/stride, W/stride)."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int):
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int, fused: bool = False):
         super().__init__()
         wide = inputs * expansion
-        self.expand = LiteConvolution(inputs, wide, 1) if expansion > 1 else None
-        self.depthwise = LiteConvolution(wide, wide, kernel, stride, groups=wide)
-        self.project = LiteConvolution(wide, outputs, 1)
+        self.expand = LiteConvolution(inputs, wide, 1, fused=fused) if expansion > 1 else None
+        self.depthwise = LiteConvolution(wide, wide, kernel, stride, wide, fused)
+        self.project = LiteConvolution(wide, outputs, 1, fused=fused)
         self.limit = nn.ReLU6(inplace=True)
         self.adds = stride == 1 and inputs == outputs
 

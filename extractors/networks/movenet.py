@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lstr.errors import WeightsError
+from lstr.extractors.networks.backbones import InvertedBlock, LiteConvolution
 
 PEOPLE, KEYPOINTS = 6, 17
 LEFT_RIGHT = [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]  # the keypoints of a mirror image
@@ -42,41 +43,13 @@ LIMBS = slice(9, 11), slice(15, 17)  # wrists, ankles
 TORSO = slice(0, 1), slice(5, 7), slice(11, 13)  # nose, shoulders, hips
 
 
-def convolution(n_in: int, n_out: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Conv2d:
-    """Build a convolution that keeps the sides of maps; with stride 2, its input has to be `halved`."""
-    return nn.Conv2d(n_in, n_out, kernel, stride, kernel // 2 if stride == 1 else 0, groups=groups)
-
-
-def halved(x: Tensor) -> Tensor:
-    """Pad maps with even sides below and to the right, as TensorFlow does for a 3×3 convolution with stride 2."""
-    return functional.pad(x, (0, 1, 0, 1))
-
-
-class Block(nn.Module):
-    """An inverted residual block with batch norm fused into its convolutions."""
-
-    def __init__(self, n_in: int, n_out: int, stride: int, expansion: int):
-        super().__init__()
-        wide = n_in * expansion
-        self.expand = convolution(n_in, wide) if expansion > 1 else None
-        self.depthwise = convolution(wide, wide, 3, stride, wide)
-        self.project = convolution(wide, n_out)
-        self.halves, self.adds = stride > 1, stride == 1 and n_in == n_out
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) → (B, C', H / stride, W / stride)."""
-        wide = x if self.expand is None else functional.relu6(self.expand(x))
-        made = self.project(functional.relu6(self.depthwise(halved(wide) if self.halves else wide)))
-        return x + made if self.adds else made
-
-
 class Separable(nn.Module):
     """A 3×3 depthwise convolution, a pointwise one and a ReLU: (B, C, H, W) → (B, C', H, W)."""
 
     def __init__(self, n_in: int, n_out: int):
         super().__init__()
         self.depthwise = nn.Conv2d(n_in, n_in, 3, padding=1, groups=n_in, bias=False)
-        self.pointwise = convolution(n_in, n_out)
+        self.pointwise = nn.Conv2d(n_in, n_out, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layers to maps."""
@@ -93,21 +66,21 @@ class MoveNet(nn.Module):
 
     def __init__(self, in_channels: int = 3):
         super().__init__()
-        self.stem = convolution(in_channels, 48, 3, 2)
+        self.stem = LiteConvolution(in_channels, 48, 3, 2, fused=True)
         blocks, width = [], 48
         for n, stride, expansion, n_out in STAGES:
             for block in range(n):
-                blocks.append(Block(width, n_out, 1 if block else stride, expansion))
+                blocks.append(InvertedBlock(width, n_out, 3, 1 if block else stride, expansion, fused=True))
                 width = n_out
         self.blocks = nn.ModuleList(blocks)
-        self.head = convolution(width, 1280)
-        self.side = nn.ModuleList(convolution(*pair) for pair in ((1280, 64), (96, 64), (48, 32), (40, 24)))
+        self.head = LiteConvolution(width, 1280, 1, fused=True)
+        self.side = nn.ModuleList(nn.Conv2d(*pair, 1) for pair in ((1280, 64), (96, 64), (48, 32), (40, 24)))
         self.merge = nn.ModuleList(Separable(*pair) for pair in ((64, 32), (32, 24), (24, 24)))
-        self.heads = nn.ModuleDict({k: nn.Sequential(Separable(24, 96), convolution(96, n)) for k, n in HEADS.items()})
+        self.heads = nn.ModuleDict({k: nn.Sequential(Separable(24, 96), nn.Conv2d(96, n, 1)) for k, n in HEADS.items()})
 
     def forward(self, x: Tensor) -> Tensor:
         """Return people (B, 6, 56) of images (B, 3, H, W)."""
-        x, taps = functional.relu6(self.stem(halved(x))), []
+        x, taps = functional.relu6(self.stem(x)), []
         for at, block in enumerate(self.blocks):
             x = block(x)
             taps += [x] if at in TAPS else []
@@ -206,9 +179,9 @@ def our_name(name: str) -> str | None:
     end = "bias" if name.endswith(("_bn_offset", "BiasAdd/ReadVariableOp")) else "weight"
     separable = "depthwise" if end == "weight" and name.endswith("separable_conv2d/ReadVariableOp") else "pointwise"
     if found := re.search(r"/model/Conv(_?)1/", name):
-        return f"{'head' if found[1] else 'stem'}.{end}"
+        return f"{'head' if found[1] else 'stem'}.conv.{end}"
     if found := re.search(r"/model/(?:expanded_conv|block_(\d+))_(\w+)/", name):
-        return f"blocks.{found[1] or 0}.{found[2]}.{end}"
+        return f"blocks.{found[1] or 0}.{found[2]}.conv.{end}"
     if found := re.search(r"/model_1/(separable_)?conv2d(?:_(\d))?/", name):
         return f"merge.{found[2] or 0}.{separable}.{end}" if found[1] else f"side.{found[2] or 0}.{end}"
     if found := re.search(r"/(\w+)_0/(separable_)?conv2d_\d/", name):

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lstr.errors import RecipeError
+from lstr.extractors.streams import CHANNELS_OF
 from lstr.files.home import find_added, load_added
 from lstr.files.names import is_slug
 
@@ -94,7 +95,8 @@ class Network:
         frame = self.inputs["rgb"]
         if stream == "difference":
             return Input((float(MIDDLE),) * COLOURS, frame.std)
-        return Input(frame.mean * 2, frame.std * 2, frame.bgr) if stream in ("change", "pose") else frame
+        has_two_frames = CHANNELS_OF[stream] == 2 * COLOURS
+        return Input(frame.mean * 2, frame.std * 2, frame.bgr) if has_two_frames else frame
 
     def fits(self, side: int) -> bool:
         """Return whether it accepts square images with this side in pixels."""

