@@ -19,11 +19,31 @@ from lstr.labels.segment import Segment
 if TYPE_CHECKING:  # it brings torch, which reading labels does not need
     from lstr.loaded_checkpoint import Checkpoint
 
-# What a timeline file names as its format.
-FORMAT = "lstr-timeline/1"
+FORMAT = "lstr-timeline/1"  # what a timeline file names as its format
 # How far ahead an action may be expected.
 HORIZON_SECONDS = 2.0
 EXAMPLE = "on 0.5 and off 0.35"
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+@dataclass(frozen=True)
+class Person:
+    """A person whom a model on poses saw; coordinates are from 0 to 1 of the image's sides, x before y.
+
+    `id` is a number within one source. It knows no face and no name; after two seconds out of sight it is another.
+    """
+
+    id: int
+    box: Box
+    keypoints: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+    """x, y and score (17, 3) in the order of COCO, all 0 of hidden ones; None for a person of an event."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the person's JSON object."""
+        values: dict[str, Any] = {"id": self.id, "box": [round(side, 3) for side in self.box]}
+        if self.keypoints is not None:
+            values["keypoints"] = [[round(value, 3) for value in point] for point in self.keypoints.tolist()]
+        return values
 
 
 @dataclass(frozen=True)
@@ -46,9 +66,11 @@ class Event:
     start_at: datetime | None = None
     end_at: datetime | None = None
     """`time`, `start` and `end` on the clock of the wall, of a live source."""
+    people: tuple[Person, ...] = ()
+    """By a model on poses: of `started` who is there, of `ended` who was there for half of it, with all places."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event's JSON object; `end`, `still_active` and wall-clock times (ISO 8601) only if it has them."""
+        """Return the event's JSON object; `end`, `still_active`, times (ISO 8601) and people only if it has them."""
         values: dict[str, Any] = {"event": self.event, "label": self.label, "time": self.time, "start": self.start}
         if self.end is not None:
             values["end"] = self.end
@@ -56,7 +78,8 @@ class Event:
         if self.still_active:
             values["still_active"] = True
         walls = {"at": self.at, "start_at": self.start_at, "end_at": self.end_at}
-        return values | {name: iso(wall) for name, wall in walls.items() if wall}
+        values |= {name: iso(wall) for name, wall in walls.items() if wall}
+        return values | ({"people": [person.to_dict() for person in self.people]} if self.people else {})
 
 
 def iso(wall: datetime) -> str:
@@ -149,11 +172,9 @@ class _Run:
     """A possible action: from chunk `first` to before chunk `end`, with the sum and number of its scores."""
 
     first: int
-    # The chunk that is reported as its first: `first`, backdated
-    reported: int
+    reported: int  # the chunk that is reported as its first: `first`, backdated
     end: int
-    # The score that reached `on`
-    passed: float
+    passed: float  # the score that reached `on`
     total: float = 0.0
     number: int = 0
     started: bool = False
@@ -182,10 +203,8 @@ class Timeline:
     _runs: dict[int, _Run] = field(default_factory=dict)
     # Classes that are expected and have not started: (start, score) as announced
     _announced: dict[int, tuple[float, float]] = field(default_factory=dict)
-    # The last chunk that was pushed
-    _newest: int = 0
-    # The first chunk after the last missing one
-    _seen_since: int | None = None
+    _newest: int = 0  # the last chunk that was pushed
+    _seen_since: int | None = None  # the first chunk after the last missing one
     # The end of the last reported action of each class, before the newest chunk
     _ends: dict[int, int] = field(default_factory=dict)
 
@@ -225,17 +244,21 @@ class Timeline:
             self._seen_since = chunk
         self._newest = chunk
         coming = np.empty((0, len(scores))) if ahead is None else ahead[: self._horizon]
-        # Only if a rule needs it: it takes time at each chunk of each source.
-        if self._alone:
+        if self._alone:  # only if a rule needs it: it takes time at each chunk of each source
             actions = list(self._rules)
             now, later = is_highest(scores, actions), is_highest(coming, actions)
         events = []
         for at, (c, rules) in enumerate(self._rules.items()):
             counts = not rules.highest or bool(now[at])
             events += self._advance(c, rules, chunk, time, float(scores[c]), counts)
-            if len(coming):
+            if len(coming) and c not in self._runs:
                 curve = np.where(later[:, at], coming[:, c], -1.0) if rules.highest else coming[:, c]
-                events += self._expect(c, rules, time, curve)
+                if c in self._announced:
+                    events += [self._lapse(c, time)] if curve.max() < rules.off else []
+                elif curve.max() >= rules.on:
+                    first = self.clock.at(chunk + 1 + int(np.argmax(curve >= rules.on)))
+                    self._announced[c] = first, float(curve.max())
+                    events.append(Event("expected", self.classes[c], time, *self._announced[c]))
         self._ends |= {c: run.end for c, run in self._runs.items() if run.started}
         return events
 
@@ -252,7 +275,7 @@ class Timeline:
             if is_on and not self._runs[c].started:
                 events.append(self._start(c, time))
             events += self._end(c, time, is_on)
-        return events + [event for c in sorted(self._announced) for event in self._lapse(c, time)]
+        return events + [self._lapse(c, time) for c in sorted(self._announced)]
 
     def describe(self) -> dict[str, Any]:
         """Return the rules as they are stored in a timeline file: for all classes, or by class."""
@@ -264,8 +287,7 @@ class Timeline:
         """Return events of one class at one chunk; if it does not count, its score is below both thresholds."""
         events = []
         run, (shortest, longest_gap) = self._runs.get(c), self._chunks[c]
-        # A live source has lost chunks.
-        if run and chunk - run.end > longest_gap:
+        if run and chunk - run.end > longest_gap:  # a live source has lost chunks
             events += self._end(c, time)
             run = None
         if run is None:
@@ -302,19 +324,8 @@ class Timeline:
         start, end = self.clock.at(run.reported), self.clock.at(run.end)
         return [Event("ended", self.classes[c], time, start, run.total / run.number, end, still_active)]
 
-    def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
-        if c in self._runs:
-            return []
-        if ahead.max() < rules.off:
-            return self._lapse(c, time) if c in self._announced else []
-        if c in self._announced or ahead.max() < rules.on:
-            return []
-        first = self.clock.at(self.clock.nearest(time) + int(np.argmax(ahead >= rules.on)))
-        self._announced[c] = first, float(ahead.max())
-        return [Event("expected", self.classes[c], time, *self._announced[c])]
-
-    def _lapse(self, c: int, time: float) -> list[Event]:
-        return [Event("lapsed", self.classes[c], time, *self._announced.pop(c))]
+    def _lapse(self, c: int, time: float) -> Event:
+        return Event("lapsed", self.classes[c], time, *self._announced.pop(c))
 
 
 def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Thresholds:

@@ -94,8 +94,10 @@ class MoveNet(nn.Module):
         self, center: Tensor, box_scale: Tensor, box_offset: Tensor, heat: Tensor, regress: Tensor, offset: Tensor
     ) -> Tensor:
         """Return people (B, 6, 56) from the maps (B, C, h, w) of the heads, in the order of HEADS."""
+        # a network in bf16 decodes its maps in float32, because the position of a keypoint needs more digits
+        box_scale, box_offset, regress, offset = (maps.float() for maps in (box_scale, box_offset, regress, offset))
+        center, heat = center.float().sigmoid(), heat.float().sigmoid()
         height, width = center.shape[2:]
-        center, heat = center.sigmoid(), heat.sigmoid()
         is_peak = (center - functional.max_pool2d(center, 5, 1, 2)).abs() < 1e-6
         score, index = (center * is_peak).flatten(1).topk(PEOPLE)  # (B, 6)
         grid = torch.stack([index // width, index % width], 1).to(heat.dtype)  # (B, 2, 6): y and x
@@ -114,7 +116,9 @@ class MoveNet(nn.Module):
         near = torch.exp(-((rows - y) ** 2 + (columns - x) ** 2) / (min(height, width) * SPREAD))
         inside = (rows >= box[:, 0]) & (columns >= box[:, 1]) & (rows < box[:, 2]) & (columns < box[:, 3])
         scores = (heat[:, None] * near * inside).flatten(3)  # (B, 6, 17, h · w)
-        best = scores.argmax(3)  # (B, 6, 17)
+        # the first of the largest, in a tenth of the time that OpenVINO takes for `argmax`
+        cells = torch.arange(height * width, device=heat.device)
+        best = torch.where(scores == scores.amax(3, keepdim=True), cells, height * width).amin(3)  # (B, 6, 17)
         found = torch.stack([best // width, best % width], 3).to(heat.dtype)  # (B, 6, 17, 2)
         by_keypoint = best.transpose(1, 2)  # (B, 17, 6)
         # a keypoint has the score of the person that it fits best

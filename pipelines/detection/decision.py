@@ -25,7 +25,7 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.options import OutputOptions
 from lstr.pipelines.progress import Failed, Notice
-from lstr.timeline import Event, iso
+from lstr.timeline import Event, Person, iso
 
 LATENCIES = 1000  # number of latest decisions with stored latencies
 EMPTY_ROWS = 4096  # written at a time where a source was disconnected
@@ -55,9 +55,11 @@ class Decision:
     """The id of the source; in a folder, the id of the video."""
     clock: Clock = field(default=CLOCK, repr=False)
     """Start and end times of chunks."""
+    people: Sequence[Person] = ()
+    """By a model on poses: at most two people, from left to right."""
 
     def to_dict(self) -> dict:
-        """Return the chunk's JSON object, with `ahead` if the model anticipates."""
+        """Return the chunk's JSON object, with `ahead` if the model anticipates, and the people it saw."""
         ahead = [[seconds, label, round(score, 4)] for seconds, label, score in self.ahead]
         return {
             "chunk": self.chunk,
@@ -68,6 +70,7 @@ class Decision:
             "top": [[label, round(score, 4)] for label, score in self.top],
             "latency_ms": round(self.latency_ms, 2),
             **({"ahead": ahead} if ahead else {}),
+            **({"people": [person.to_dict() for person in self.people]} if self.people else {}),
         }
 
     def lines(self) -> list[dict]:
@@ -441,4 +444,6 @@ class Recorder(Sink):
             if self._best is None or scores[c] > self._best[0]:
                 self._best = float(scores[c]), self._loaded.classes[c], decision
         lines = [*({"gap": gap.reason, **decision.span(gap)} for gap in gaps), *(e.to_dict() for e in decision.events)]
+        if decision.people and self._source.video:  # to be drawn on it; the file of a camera would grow for days
+            lines.append(decision.to_dict())
         self._lines.writelines(json.dumps(line) + "\n" for line in lines)

@@ -1,9 +1,8 @@
 """The one loop over the chunks of all sources: from their queues through networks and model to decisions and sinks."""
 
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -27,8 +26,9 @@ from lstr.pipelines.failures import failure_of
 from lstr.pipelines.progress import Notice
 from lstr.timeline import Event, Thresholds, Timeline
 
-if TYPE_CHECKING:  # a file needs no reader of live sources
+if TYPE_CHECKING:  # a file needs no reader of live sources, and few models use poses
     from lstr.extractors.video.live import LiveReader
+    from lstr.pipelines.detection.people import PeopleTracker
 
 SINK_TIMEOUT_S = 2.0  # for the queue of a sink after its source has ended, unless it needs all decisions
 DECIDED_AHEAD = 1200  # decisions of a file, five minutes, that may wait until the files before it are reported
@@ -76,6 +76,7 @@ class Track:
         self.gaps: list[Gap] = []  # before its oldest chunk that is ready
         self._n_warnings = 0  # that were reported
         self._shape: tuple[int, ...] = ()
+        self.people: PeopleTracker | None = None  # of a model on poses
         self._starts: dict[str, datetime] = {}  # of active actions, in wall-clock time
 
     @property
@@ -163,9 +164,15 @@ class Track:
             self.fail(error, drop_ready=True)
             return
         events = self.with_wall_times(events, at) if at else events
-        self.decisions.append(
-            Decision(row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, gaps, at, self.id, clock)
+        decision = Decision(
+            row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, gaps, at, self.id, clock
         )
+        if "pose" in row.features:
+            from lstr.pipelines.detection.people import PeopleTracker  # few models use poses
+
+            self.people = self.people or PeopleTracker(self.session.loaded)
+            decision = self.people.add_to(decision, row.features["pose"], self._shape)
+        self.decisions.append(decision)
         self.session.n_decided += 1
 
     def report(self) -> Iterator[SourceEvent]:
@@ -308,11 +315,11 @@ class NetworkPool:
             for (track, _, closed), row in zip(batch, rows.result(), strict=True):
                 track.pending -= 1
                 if not track.failure:
-                    since, at = (closed.monotonic, closed.wall) if closed else (monotonic(), None)
+                    since, at = closed or (monotonic(), None)
                     track.ready.append((row, since, at))
 
 
-class Loop(ABC):
+class Loop:
     """The loop of a `Session`, which opens and ends the sources."""
 
     loaded: Checkpoint
@@ -331,29 +338,13 @@ class Loop(ABC):
     streams: Streams | None = None
     pool: NetworkPool | None = None
 
-    @abstractmethod
-    def open_waiting(self) -> Iterator[SourceEvent]:
-        """Open waiting sources while places are free. Raises what ends the whole session."""
-
-    @abstractmethod
-    def open_sinks(self, track: Track) -> Opened:
-        """Open the sinks of a source. Raises the error of one that needs all decisions and is waited for."""
-
-    @abstractmethod
-    def report_sink(self, track: Track, outlet: Outlet) -> Notice:
-        """Report that a sink has failed. Raises as `failure_of`, except that a full disk ends no live source."""
-
-    @abstractmethod
-    def close(self, track: Track, error: BaseException | None = None) -> None:
-        """Read no more of a source and close its sinks, with its results unless there is an `error`."""
-
-    @abstractmethod
-    def settle(self, track: Track) -> Iterator[SourceEvent]:
-        """Report the result of a source, by an event at least if it is live. Its place is free."""
-
-    @abstractmethod
-    def spent(self) -> tuple[float, float, float]:
-        """Return wall seconds, processor seconds of all threads and ended children, and seconds of video decided."""
+    # methods of `Session`, with their documentation
+    open_waiting: Callable[[], Iterator[SourceEvent]]
+    open_sinks: Callable[[Track], Opened]
+    report_sink: Callable[[Track, Outlet], Notice]
+    close: Callable[..., None]
+    settle: Callable[[Track], Iterator[SourceEvent]]
+    spent: Callable[[], tuple[float, float, float]]
 
     def events(self) -> Generator[SourceEvent, None, None]:
         """Decide on the sources until all have ended. A decision of a file comes when its sinks have it.

@@ -21,7 +21,7 @@ from lstr.pipelines.model_files.networks import recipe_of
 from lstr.timeline import FORMAT, iso
 
 # The fields of an `ended` event that a timeline has.
-SEGMENT = ("label", "start", "end", "score", "still_active", "start_at", "end_at")
+SEGMENT = ("label", "start", "end", "score", "still_active", "start_at", "end_at", "people")
 
 
 class TimelineFiles(Recorder):
@@ -57,6 +57,7 @@ class TimelineFiles(Recorder):
                 origins=options.origins,
                 index=options.index,
                 embed=options.embed,
+                people=[{"time": line["time"], "people": line["people"]} for line in kept if "chunk" in line],
             )
             assert options.folder, "scores are kept only for a folder"
             failure = None
@@ -105,6 +106,9 @@ class TimelineFiles(Recorder):
                 ({key: e[key] for key in SEGMENT if key in e} for e in ended), key=lambda s: (s["start"], s["label"])
             ),
         }
+        for segment in document["segments"]:
+            if people := segment.get("people"):
+                segment["subject"] = ", ".join(f"person {person['id']}" for person in people)
         if loaded.config.n_ahead:
             document["expected"] = [{key: e[key] for key in e if key != "event"} for e in expected]
         if self._best:

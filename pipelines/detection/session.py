@@ -283,6 +283,7 @@ class Session(Loop):
                 warnings += reader.warnings
             events = track.timeline.finish(track.status.time)
             events = track.with_wall_times(events, track.at) if track.at else events
+            events = track.people.with_people(events) if track.people else events
             # concurrent sources share threads, so the processor time is of all sources in the time of this one
             wall, used, decided = np.subtract(track.spent_at_end or self.spent(), track.spent_before)
             spent = float(wall), float(used / decided) if decided else 0.0

@@ -1,0 +1,109 @@
+"""The people in the features of poses: where they are, and a number that each keeps from chunk to chunk."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.loaded_checkpoint import Checkpoint
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.model_files.networks import recipe_of
+from lstr.timeline import Box, Event, Person
+
+LOST_SECONDS = 2.0  # after which someone who comes back is another person
+OVERLAP = 0.2  # least intersection over union of a person's box and the latest one
+LONG_ENOUGH = 0.5  # of the chunks of an action, for the people of its end
+PEOPLE, WIDTH, KEYPOINTS = 2, 56, 17  # people, and features of one: see `lstr.extractors.networks.movenet.Poses`
+
+
+class PeopleTracker:
+    """The people of one source: their numbers by the overlap of their boxes, and who was there during each action."""
+
+    def __init__(self, loaded: Checkpoint):
+        recipe = recipe_of(loaded)
+        self._size = recipe.size_of("pose") if recipe else None
+        self._latest: dict[int, tuple[Box, float]] = {}  # box and time by number
+        self._n = 0
+        # of each active action: its chunks, and by number the chunks of a person and the box around all places
+        self._active: dict[str, tuple[int, dict[int, tuple[int, Box]]]] = {}
+
+    def add_to(self, decision: Decision, features: NDArray[np.float32], shape: tuple[int, ...] = ()) -> Decision:
+        """Return a decision with the people of its chunk, and its events with theirs.
+
+        Args:
+            decision: The decision.
+            features: The features of the stream `pose` (326,).
+            shape: The shape of the frames (6, H, W, 3), of which the network sees the middle; () if unknown.
+        """
+        part = np.ones(2)  # that the network sees of width and height
+        if shape and self._size:
+            part = np.array([self._size[1] / shape[2], self._size[0] / shape[1]])
+            part /= part.max()
+        rows = features[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH)
+        people = self._numbered(decision.time, [place_of(row, part) for row in rows if row[0] > 0])
+        for event in decision.events:
+            if event.event == "started":
+                self._active[event.label] = 0, {}
+        for label, (n, seen) in self._active.items():
+            for person in people:
+                number, box = seen.get(person.id, (0, person.box))
+                corners = zip(box, person.box, strict=True)
+                left, top, right, bottom = (f(pair) for f, pair in zip((min, min, max, max), corners, strict=True))
+                seen[person.id] = number + 1, (left, top, right, bottom)
+            self._active[label] = n + 1, seen
+        return replace(decision, people=people, events=self.with_people(decision.events, people))
+
+    def with_people(self, events: Iterable[Event], people: Iterable[Person] = ()) -> list[Event]:
+        """Return events with their people: of a start those who are there, of an end those of most of the action."""
+        found = []
+        for event in events:
+            if event.event == "started":
+                those = [replace(person, keypoints=None) for person in people]
+            else:
+                n, seen = self._active.pop(event.label, (0, {}))
+                those = [Person(number, box) for number, (m, box) in seen.items() if m >= LONG_ENOUGH * n]
+            found.append(replace(event, people=tuple(those)))
+        return found
+
+    def _numbered(self, time: float, people: list[Person]) -> list[Person]:
+        """Return people with the numbers of those that they overlap most, and new numbers for others."""
+        self._latest = {number: known for number, known in self._latest.items() if time - known[1] <= LOST_SECONDS}
+        pairs = [
+            (overlap(person.box, box), at, number)
+            for at, person in enumerate(people)
+            for number, (box, _) in self._latest.items()
+        ]
+        numbers: dict[int, int] = {}
+        for share, at, number in sorted(pairs, reverse=True):
+            if share >= OVERLAP and at not in numbers and number not in numbers.values():
+                numbers[at] = number
+        for at, person in enumerate(people):
+            if at not in numbers:
+                self._n += 1
+                numbers[at] = self._n
+            self._latest[numbers[at]] = person.box, time
+        return [replace(person, id=numbers[at]) for at, person in enumerate(people)]
+
+
+def place_of(features: NDArray[np.float32], part: NDArray[np.floating]) -> Person:
+    """Return a person, without a number, from the features (56,) of a network that sees a `part` of (width, height)."""
+    y, x, height, aspect = features[1:5].astype(float)
+    half = np.array([aspect * height, height]) / 2
+    points, scores = features[5:39].reshape(KEYPOINTS, 2)[:, ::-1], features[39:WIDTH, None]
+    is_seen = points.any(1, keepdims=True)  # hidden keypoints are 0
+
+    def on_image(place: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.clip((1 - part) / 2 + part * place, 0, 1)
+
+    left, top, right, bottom = np.concatenate([on_image((x, y) - half), on_image((x, y) + half)]).tolist()
+    keypoints = np.hstack([on_image(points * height + (x, y)), scores]) * is_seen
+    return Person(0, (left, top, right, bottom), keypoints.astype(np.float32))
+
+
+def overlap(one: Box, other: Box) -> float:
+    """Return the intersection over union of two boxes."""
+    areas = [max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1]) for box in (one, other)]
+    width, height = (min(one[n + 2], other[n + 2]) - max(one[n], other[n]) for n in (0, 1))
+    shared = max(0.0, width) * max(0.0, height)
+    return shared / (sum(areas) - shared) if shared else 0.0
