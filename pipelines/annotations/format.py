@@ -117,6 +117,8 @@ class Detection:
     index: Path | None = None
     # Maximum size in bytes of a video that is embedded in the page.
     embed: int = 0
+    # The people of each chunk by a model on poses, if there are any: `time` in seconds, and `people` as in its line.
+    people: Sequence[dict[str, Any]] = ()
 
     @cached_property
     def annotated(self) -> AnnotationSet:

@@ -123,6 +123,7 @@ class Page(Format):
             origins=detection.origins,
             index=detection.index,
             embed=detection.embed,
+            people=detection.people,
         )
 
 
@@ -139,4 +140,4 @@ class Mp4(Format):
 
         assert detection.video is not None
         classes = detection.timeline["classes"]
-        write_overlay(path, detection.video, classes, detection.events, detection.scores)
+        write_overlay(path, detection.video, classes, detection.events, detection.scores, detection.people)

@@ -6,6 +6,7 @@ OpenCV draws its labels, each letter in the first font of this machine that has 
 import shlex
 import threading
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
@@ -38,6 +39,11 @@ INVISIBLE_CATEGORIES = ("Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs")  # general cat
 UNUSUAL_STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "mono", "serif", "condensed", "narrow", "math")
 FONT_WEIGHT = 400  # of the first font, which has all weights
 LETTER_SHARE = 0.93  # of the size of letters that OpenCV calls their size
+# Pairs of keypoints of COCO that are joined.
+LIMBS = np.array(
+    [(0, 5), (0, 6), (5, 6), (5, 7), (7, 9), (6, 8), (8, 10), (5, 11), (6, 12), (11, 12)]
+    + [(11, 13), (13, 15), (12, 14), (14, 16)]
+)
 _drawing = threading.Lock()  # threads share the faces
 
 
@@ -47,6 +53,7 @@ def write_overlay(
     classes: Sequence[str],
     events: Sequence[Mapping],
     scores: NDArray[np.floating] | None = None,
+    people: Sequence[Mapping] = (),
 ) -> None:
     """Write an MP4 (H.264, no sound) of a video above its lanes, each frame shown when the source shows it.
 
@@ -56,6 +63,7 @@ def write_overlay(
         classes: Class names, background included.
         events: Started and ended events in order of time.
         scores: Probabilities (chunks, classes), if known.
+        people: People to draw on the video, as of `Detection`.
 
     Raises:
         VideoError: The source cannot be decoded.
@@ -96,9 +104,10 @@ def write_overlay(
                             stream.codec_context.sample_aspect_ratio = 1 / aspect if turned else aspect
                     if image.shape[:2] != (height, width):  # the stream changed its size
                         image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-                    frame = av.VideoFrame.from_ndarray(
-                        np.concatenate([image, panel.draw(float(stamp * base))]), format="rgb24"
-                    )
+                    now = float(stamp * base)
+                    if latest := bisect_right(people, now + 1e-6, key=lambda line: line["time"]):
+                        image = draw_people(image, people[latest - 1], now)
+                    frame = av.VideoFrame.from_ndarray(np.concatenate([image, panel.draw(now)]), format="rgb24")
                     frame.pts, frame.time_base = stamp, base
                     mux(frame)
                 if stream is None:
@@ -109,6 +118,25 @@ def write_overlay(
                 f"No overlay can be made of {video} ({str(error).strip().splitlines()[0]}).",
                 f"repair it with `ffmpeg -i {shlex.quote(str(video))} -c:v libx264 repaired.mp4`.",
             ) from error
+
+
+def draw_people(image: Image, line: Mapping, now: float) -> Image:
+    """Return an image with the people of a decision: box, number, and the keypoints that are seen, joined."""
+    if now - line["time"] > CHUNK_SECONDS:  # they have left
+        return image
+    image, size = image.copy(), np.array(image.shape[1::-1])
+    for person in line["people"]:
+        left_top, right_bottom = np.rint(np.reshape(person["box"], (2, 2)) * size).astype(int)
+        points = np.array(person["keypoints"])
+        places = np.rint(points[:, :2] * size).astype(int)
+        for colour, width in (((0, 0, 0), 3), ((255, 255, 255), 1)):  # white with a dark edge is seen everywhere
+            cv2.rectangle(image, left_top, right_bottom, colour, width, cv2.LINE_AA)
+            for ends in LIMBS:
+                if points[ends, 2].all():
+                    cv2.line(image, *places[ends], colour, width, cv2.LINE_AA)
+            corner = left_top + (4, max(12, len(image) // 18))
+            cv2.putText(image, str(person["id"]), corner, cv2.FONT_HERSHEY_SIMPLEX, len(image) / 600, colour, width)
+    return image
 
 
 def _frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator[tuple[int, bool, Image]]:

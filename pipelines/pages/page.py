@@ -127,6 +127,7 @@ def write_report(
     origins: Mapping[str, str] | None = None,
     index: Path | None = None,
     embed: int = 0,
+    people: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write a self-contained HTML page: the lanes of a timeline and its scores next to the video.
 
@@ -143,6 +144,7 @@ def write_report(
         origins: What its networks started from and the licence, by stream.
         index: The page over all videos, which this one links.
         embed: Maximum bytes of an embedded video.
+        people: People to draw on the video, as of `Detection`.
 
     Raises:
         ValueError: Scores and timeline do not fit together.
@@ -159,6 +161,7 @@ def write_report(
         "timeline": timeline,
         "truth": None if truth is None else [segment.to_dict() for segment in truth],
         "events": list(events),
+        "people": list(people),
         "recipe": recipe,
         "origins": origins or {},
         "index": f"./{quote(os.fsencode(os.path.relpath(index, path.parent)))}" if index else None,

@@ -68,11 +68,11 @@ def open_networks(loaded, made) -> Networks:
     return networks
 
 
-def tiny_checkpoint(path: Path, classes: tuple[str, ...]):
-    """Write and load a model for features of widths 6 and 2."""
+def tiny_checkpoint(path: Path, classes: tuple[str, ...], rgb_dim: int = 6, flow_dim: int = 2, recipe=None):
+    """Write and load a model for features of two widths."""
     torch.manual_seed(0)
-    model = make_model(configure(rgb_dim=6, flow_dim=2, **TINY), len(classes)).eval()
+    model = make_model(configure(rgb_dim=rgb_dim, flow_dim=flow_dim, **TINY), len(classes)).eval()
     with torch.no_grad():
         model.classifier.weight *= 20  # so that scores rise and fall
-    checkpoint.save(path, model, classes, None, {})
+    checkpoint.save(path, model, classes, recipe, {})
     return checkpoint.load(path)

@@ -39,8 +39,9 @@ function toggleFilm() {
   const video = $("video");
   if (video.paused) video.play().catch(() => {}); else video.pause();
 }
-const Film = ({ label, ...others }) => html`<div class="screen">
+const Film = ({ label, children, ...others }) => html`<div class="screen">
   <video id="video" playsinline preload="auto" aria-label=${label} hidden=${Boolean(film.trouble)}
     onError=${cannotPlay} onLoadedMetadata=${filmOpened} onPlay=${() => filmPlays(true)} onPause=${filmStops} onEnded=${filmStops} ...${others} />
+  ${!film.trouble && children}
   ${film.trouble && html`<p id="no-video" role="status"><b>${film.trouble[0]}</b>${film.trouble[1]}</p>`}
 </div>`;

@@ -1,0 +1,64 @@
+"""Who and where: the people of decisions and events, from the features of their poses."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lstr.extractors.networks.build import network_recipe
+from lstr.extractors.networks.network import MOVENET
+from lstr.extractors.presets import PEOPLE
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.run import FeatureRow
+from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.options import OutputOptions
+from lstr.pipelines.detection.people import PeopleTracker
+from lstr.pipelines.detection.source import Source
+from lstr.timeline import Thresholds
+from tests.extractors.networks.test_movenet import drawn_people, poses_of
+from tests.support.detections import decisions_of, lines_of, run_session, tiny_checkpoint
+
+ONE, TWO = (0.4, 0.2), (0.5, 0.7)
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    recipe = Recipe(None, None, flow_algorithm=None, pose=replace(network_recipe("pose", PEOPLE.pose), weights="pose"))
+    return tiny_checkpoint(tmp_path / "tiny.pt", ("Background", "wave"), MOVENET.width, 0, recipe.to_dict())
+
+
+def test_decisions_and_events_have_people(loaded, tmp_path):
+    """The second person leaves for less than two seconds, then for longer; the first one moves slowly."""
+    there = [(TWO,)] * 2 + [()] * 4 + [(TWO,)] + [()] * 12 + [(TWO,)] * 2
+    people = [drawn_people((0.4 + 0.01 * at, 0.2), *others) for at, others in enumerate(there)]
+    rows = [FeatureRow(k, (k + 1) / 4, {"pose": poses_of(p, p)[0].numpy()}) for k, p in enumerate(people)]
+    output = OutputOptions(tmp_path / "out", ("json", "jsonl", "csv"))
+    rules = Thresholds(on=0.0, off=0.0)  # the action lasts from the first to the last chunk
+    found = decisions_of(run_session([Source("a", rows=rows)], loaded, output=output, thresholds=rules))
+    assert [[person.id for person in decision.people] for decision in found] == [
+        [1, 2] if k < 2 or k == 6 else [1, 3] if k > 18 else [1] for k in range(21)
+    ]
+    for decision, drawn in zip(found, people, strict=True):
+        for person, row in zip(decision.people, drawn[0], strict=False):
+            y, x, score = row[:51].reshape(17, 3).T
+            np.testing.assert_allclose(person.keypoints, np.stack([x, y, score], 1), atol=1e-5)
+            np.testing.assert_allclose(person.box, row[[52, 51, 54, 53]], atol=1e-5)
+    lines = lines_of(tmp_path / "out", "a")
+    assert [person["id"] for person in lines[0]["people"]] == [1, 2] and len(lines[0]["people"][0]["keypoints"]) == 17
+    (segment,) = json.loads((tmp_path / "out" / "a.json").read_text())["segments"]
+    # the first one was there all the time, and the box is around all places; the others were not there for half of it
+    assert segment["people"] == lines[-1]["people"] == [{"id": 1, "box": [0.1, 0.3, 0.3, 0.7]}]
+    assert [row["subject"] for row in csv.DictReader((tmp_path / "out" / "a.csv").open())] == ["person 1"]
+
+
+def test_places_are_of_the_whole_image(loaded):
+    """A network of 4:3 sees the middle of a wider or taller frame."""
+    person = drawn_people(ONE)
+    decision = Decision(0, 0.25, "wave", 1.0, [], 0.0, [], np.zeros(2, np.float32))
+    for width, height, middle in ((160, 120, (0.4, 0.2)), (160, 90, (0.4, 0.275)), (40, 120, (0.475, 0.2))):
+        features = poses_of(person, person)[0].numpy()
+        ((seen,),) = [PeopleTracker(loaded).add_to(decision, features, (6, height, width, 3)).people]
+        left, top, right, bottom = seen.box
+        assert ((top + bottom) / 2, (left + right) / 2) == pytest.approx(middle), (width, height)
