@@ -75,7 +75,7 @@ class Track:
         self.next: int | None = None  # the chunk that follows the latest one of a recorded source
         self.gaps: list[Gap] = []  # before its oldest chunk that is ready
         self._n_warnings = 0  # that were reported
-        self._shape: tuple[int, ...] = ()
+        self.shape: tuple[int, ...] = ()
         self.people: PeopleTracker | None = None  # of a model on poses
         self._starts: dict[str, datetime] = {}  # of active actions, in wall-clock time
 
@@ -124,9 +124,9 @@ class Track:
         for _ in range(min(self.source.batch or largest, chunks.waiting)):
             item = chunks.take()
             chunk, closed = (item, None) if isinstance(item, Chunk) else item
-            if self._shape != chunk.frames.shape:  # the networks may see less of it
-                self._shape = chunk.frames.shape
-                height, width = self._shape[1:3]
+            if self.shape != chunk.frames.shape:  # the networks may see less of it
+                self.shape = chunk.frames.shape
+                height, width = self.shape[1:3]
                 self.source.warnings += warnings_of_shape(self.session.loaded, width, height)
             batch.append((self, chunk, closed))
         self.n_sent += len(batch)
@@ -167,11 +167,8 @@ class Track:
         decision = Decision(
             row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, gaps, at, self.id, clock
         )
-        if "pose" in row.features:
-            from lstr.pipelines.detection.people import PeopleTracker  # few models use poses
-
-            self.people = self.people or PeopleTracker(self.session.loaded)
-            decision = self.people.add_to(decision, row.features["pose"], self._shape)
+        if self.people:
+            decision = self.people.add_to(decision, row.features["pose"], self.shape)
         self.decisions.append(decision)
         self.session.n_decided += 1
 
@@ -316,6 +313,7 @@ class NetworkPool:
                 track.pending -= 1
                 if not track.failure:
                     since, at = closed or (monotonic(), None)
+                    row = track.people.inside(row, track.shape) if track.people else row
                     track.ready.append((row, since, at))
 
 

@@ -89,7 +89,7 @@ class TimelineFiles(Recorder):
         else:
             p50, p95 = np.percentile(self._latencies, (50, 95))
             latency = {"latency_ms": {"p50": round(float(p50), 2), "p95": round(float(p95), 2)}}
-        document = {
+        document: dict[str, Any] = {
             "format": FORMAT,
             "source": source.origin,
             **({"name": source.id} if source.named else {}),

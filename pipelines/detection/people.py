@@ -1,11 +1,14 @@
 """The people in the features of poses: where they are, and a number that each keeps from chunk to chunk."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.extractors.run import FeatureRow
+from lstr.extractors.video.zones import Zones
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.model_files.networks import recipe_of
@@ -14,15 +17,18 @@ from lstr.timeline import Box, Event, Person
 LOST_SECONDS = 2.0  # after which someone who comes back is another person
 OVERLAP = 0.2  # least intersection over union of a person's box and the latest one
 LONG_ENOUGH = 0.5  # of the chunks of an action, for the people of its end
+ANKLES = slice(15, 17)
 PEOPLE, WIDTH, KEYPOINTS = 2, 56, 17  # people, and features of one: see `lstr.extractors.networks.movenet.Poses`
 
 
 class PeopleTracker:
     """The people of one source: their numbers by the overlap of their boxes, and who was there during each action."""
 
-    def __init__(self, loaded: Checkpoint):
+    def __init__(self, loaded: Checkpoint, zones: Callable[[], Zones] = tuple):
+        """Of a model on poses; if it has no other stream, people whose feet are outside all `zones` do not count."""
         recipe = recipe_of(loaded)
-        self._size = recipe.size_of("pose") if recipe else None
+        assert recipe, "its streams are known"
+        self._size, self._zones, self._is_alone = recipe.size_of("pose"), zones, recipe.streams == ("pose",)
         self._latest: dict[int, tuple[Box, float]] = {}  # box and time by number
         self._n = 0
         # of each active action: its chunks, and by number the chunks of a person and the box around all places
@@ -36,12 +42,7 @@ class PeopleTracker:
             features: The features of the stream `pose` (326,).
             shape: The shape of the frames (6, H, W, 3), of which the network sees the middle; () if unknown.
         """
-        part = np.ones(2)  # that the network sees of width and height
-        if shape and self._size:
-            part = np.array([self._size[1] / shape[2], self._size[0] / shape[1]])
-            part /= part.max()
-        rows = features[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH)
-        people = self._numbered(decision.time, [place_of(row, part) for row in rows if row[0] > 0])
+        people = self._numbered(decision.time, self._places(features, shape))
         for event in decision.events:
             if event.event == "started":
                 self._active[event.label] = 0, {}
@@ -53,6 +54,28 @@ class PeopleTracker:
                 seen[person.id] = number + 1, (left, top, right, bottom)
             self._active[label] = n + 1, seen
         return replace(decision, people=people, events=self.with_people(decision.events, people))
+
+    def inside(self, row: FeatureRow, shape: tuple[int, ...]) -> FeatureRow:
+        """Return features without the people whose feet are outside the zones; `shape` as of `add_to`."""
+        if not self._is_alone or not (zones := self._zones()):
+            return row
+        features = row.features["pose"]
+        places = self._places(features, shape)
+        kept = [at for at, person in enumerate(places) if stands_in(zones, person)]
+        if len(kept) == len(places):
+            return row
+        left = np.zeros_like(features)
+        for part, given in zip(left.reshape(2, -1), features.reshape(2, -1), strict=True):  # poses, and their change
+            part[: len(kept) * WIDTH] = given[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH)[kept].ravel()
+        return replace(row, features={"pose": left})
+
+    def _places(self, features: NDArray[np.float32], shape: tuple[int, ...]) -> list[Person]:
+        """Return the people of a chunk without numbers."""
+        part = np.ones(2)  # that the network sees of width and height
+        if shape:
+            part = np.array([self._size[1] / shape[2], self._size[0] / shape[1]])
+            part /= part.max()
+        return [place_of(row, part) for row in features[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH) if row[0] > 0]
 
     def with_people(self, events: Iterable[Event], people: Iterable[Person] = ()) -> list[Event]:
         """Return events with their people: of a start those who are there, of an end those of most of the action."""
@@ -99,6 +122,15 @@ def place_of(features: NDArray[np.float32], part: NDArray[np.floating]) -> Perso
     left, top, right, bottom = np.concatenate([on_image((x, y) - half), on_image((x, y) + half)]).tolist()
     keypoints = np.hstack([on_image(points * height + (x, y)), scores]) * is_seen
     return Person(0, (left, top, right, bottom), keypoints.astype(np.float32))
+
+
+def stands_in(zones: Zones, person: Person) -> bool:
+    """Return whether the feet of a person are in any of the zones: between the ankles, or at the foot of the box."""
+    left, _, right, bottom = person.box
+    ankles = person.keypoints[ANKLES] if person.keypoints is not None else np.zeros((0, 3))
+    seen = ankles[ankles[:, 2] > 0, :2]
+    x, y = seen.mean(0).tolist() if len(seen) else ((left + right) / 2, bottom)
+    return any(cv2.pointPolygonTest(np.array(zone, np.float32), (x, y), False) >= 0 for zone in zones)
 
 
 def overlap(one: Box, other: Box) -> float:

@@ -33,6 +33,7 @@ from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptio
 from lstr.pipelines.detection.outputs import TimelineFiles, dated
 from lstr.pipelines.detection.source import LiveSource, Source
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
+from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds, thresholds_of
 
@@ -55,7 +56,7 @@ class Session(Loop):
     are reported in their order. The failure of a source goes to `log`; without a log its error is raised. `packets`
     returns by a live source's id what gets the packets of its video, and `frames` gets each chunk of a camera with
     the camera's id, both in the thread that reads it. `zones` returns by a camera's id, for each chunk, outside which
-    zones the networks see no motion; `frames` gets whole frames.
+    zones the networks see no motion, or of poses alone no person whose feet are there; `frames` gets whole frames.
     """
 
     def __init__(
@@ -187,6 +188,10 @@ class Session(Loop):
                     raise
                 failure = error
             track = Track(source, self, min(free))
+            if "pose" in streams_of_checkpoint(self.loaded):
+                from lstr.pipelines.detection.people import PeopleTracker  # few models use poses
+
+                track.people = PeopleTracker(self.loaded, partial(self._zones, name) if self._zones else tuple)
             if failure:
                 track.unreadable = True
                 track.fail(failure)
@@ -209,7 +214,10 @@ class Session(Loop):
         from lstr.extractors.video.live import LiveReader
 
         packets = self._packets and self._packets(name)
-        frames, zones = self._frames and partial(self._frames, name), self._zones and partial(self._zones, name)
+        frames = self._frames and partial(self._frames, name)
+        # of poses the zones are for feet, and the whole person is seen
+        hides = streams_of_checkpoint(self.loaded) != ("pose",)
+        zones = partial(self._zones, name) if self._zones and hides else None
         span = (self.limits.first, self.limits.end)
         return LiveReader(address, long_side, self._live, self.changed, *span, packets, frames, zones)
 

@@ -40,10 +40,8 @@ UNUSUAL_STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "mono",
 FONT_WEIGHT = 400  # of the first font, which has all weights
 LETTER_SHARE = 0.93  # of the size of letters that OpenCV calls their size
 # Pairs of keypoints of COCO that are joined.
-LIMBS = np.array(
-    [(0, 5), (0, 6), (5, 6), (5, 7), (7, 9), (6, 8), (8, 10), (5, 11), (6, 12), (11, 12)]
-    + [(11, 13), (13, 15), (12, 14), (14, 16)]
-)
+LIMBS = [(0, 5), (0, 6), (5, 6), (5, 7), (7, 9), (6, 8), (8, 10), (5, 11), (6, 12), (11, 12)]
+LIMBS += [(11, 13), (13, 15), (12, 14), (14, 16)]
 _drawing = threading.Lock()  # threads share the faces
 
 
@@ -128,12 +126,12 @@ def draw_people(image: Image, line: Mapping, now: float) -> Image:
     for person in line["people"]:
         left_top, right_bottom = np.rint(np.reshape(person["box"], (2, 2)) * size).astype(int)
         points = np.array(person["keypoints"])
-        places = np.rint(points[:, :2] * size).astype(int)
+        places = np.rint(points[:, :2] * size).astype(int).tolist()
         for colour, width in (((0, 0, 0), 3), ((255, 255, 255), 1)):  # white with a dark edge is seen everywhere
             cv2.rectangle(image, left_top, right_bottom, colour, width, cv2.LINE_AA)
-            for ends in LIMBS:
-                if points[ends, 2].all():
-                    cv2.line(image, *places[ends], colour, width, cv2.LINE_AA)
+            for first, second in LIMBS:
+                if points[[first, second], 2].all():
+                    cv2.line(image, places[first], places[second], colour, width, cv2.LINE_AA)
             corner = left_top + (4, max(12, len(image) // 18))
             cv2.putText(image, str(person["id"]), corner, cv2.FONT_HERSHEY_SIMPLEX, len(image) / 600, colour, width)
     return image

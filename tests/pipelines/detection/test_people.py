@@ -62,3 +62,18 @@ def test_places_are_of_the_whole_image(loaded):
         ((seen,),) = [PeopleTracker(loaded).add_to(decision, features, (6, height, width, 3)).people]
         left, top, right, bottom = seen.box
         assert ((top + bottom) / 2, (left + right) / 2) == pytest.approx(middle), (width, height)
+
+
+def test_only_people_with_their_feet_in_a_zone_count(loaded):
+    """Also of a person whose feet are hidden; whoever is left is the first one."""
+    both, hidden = drawn_people(ONE, TWO), drawn_people(ONE, TWO)
+    both[:, :, [45, 48]], hidden[:, :, 45:51] = both[:, :, 53:54] - 0.02, 0
+    corners = ((0, 0), (0.3, 0), (0.3, 0.4), (0, 0.4))
+    left, right, top = (tuple((x + dx, y + dy) for dx, dy in corners) for x, y in ((0, 0.4), (0.5, 0.5), (0, -0.2)))
+    for people in (both, hidden):
+        row = FeatureRow(0, 0.25, {"pose": poses_of(people, people)[0].numpy()})
+        for zones, others in (((left, right), []), ((left,), [1]), ((right,), [0]), ((top,), [0, 1])):
+            seen = people.clone()
+            seen[:, others, 55] = 0
+            found = PeopleTracker(loaded, lambda zones=zones: zones).inside(row, ())
+            np.testing.assert_array_equal(found.features["pose"], poses_of(seen, seen)[0])
