@@ -12,7 +12,7 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import cache, lru_cache
 from importlib.util import find_spec
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 import av
@@ -103,8 +103,9 @@ def write_overlay(
                     if image.shape[:2] != (height, width):  # the stream changed its size
                         image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
                     now = float(stamp * base)
-                    if latest := bisect_right(people, now + 1e-6, key=lambda line: line["time"]):
-                        image = draw_people(image, people[latest - 1], now)
+                    latest = bisect_right(people, now + 1e-6, key=lambda line: line["time"]) - 1
+                    if latest >= 0 and now - people[latest]["time"] <= CHUNK_SECONDS:
+                        image = draw_people(image, people[latest]["people"])
                     frame = av.VideoFrame.from_ndarray(np.concatenate([image, panel.draw(now)]), format="rgb24")
                     frame.pts, frame.time_base = stamp, base
                     mux(frame)
@@ -118,12 +119,10 @@ def write_overlay(
             ) from error
 
 
-def draw_people(image: Image, line: Mapping, now: float) -> Image:
-    """Return an image with the people of a decision: box, number, and the keypoints that are seen, joined."""
-    if now - line["time"] > CHUNK_SECONDS:  # they have left
-        return image
+def draw_people(image: Image, people: Iterable[Mapping]) -> Image:
+    """Return an image with people, as of `Person.to_dict`: box, number, and the keypoints that are seen, joined."""
     image, size = image.copy(), np.array(image.shape[1::-1])
-    for person in line["people"]:
+    for person in people:
         left_top, right_bottom = np.rint(np.reshape(person["box"], (2, 2)) * size).astype(int)
         points = np.array(person["keypoints"])
         places = np.rint(points[:, :2] * size).astype(int).tolist()
@@ -238,7 +237,8 @@ def font_of(letter: str) -> str | None:
     """Return the font to draw a letter with, its path or FIRST_FONT; None if no font has it."""
     if unicodedata.category(letter) in INVISIBLE_CATEGORIES:
         return FIRST_FONT
-    for font in (FIRST_FONT, *(path for path in _other_fonts() if ord(letter) in _letters_of(path))):
+    # the others are searched only if they are needed: it takes a second
+    for font in chain([FIRST_FONT], (path for path in _other_fonts() if ord(letter) in _letters_of(path))):
         # OpenCV draws a letter that a font lacks as a question mark, or not at all
         found, question = (np.zeros((60, 90), np.uint8) for _ in range(2))
         _draw(found, letter, font, 30, (20, 40))

@@ -268,6 +268,8 @@ class WatchConfig(Table, frozen=True):
     history: HistoryConfig = HistoryConfig()
     # None keeps no video
     clips: ClipsConfig | None = None
+    # whether frames are shown and may be stored; otherwise the page draws the people that a model on poses sees
+    images: bool = True
     # seconds without a frame after which a source counts as lost and is opened again
     timeout: Duration = Duration(300)
 
@@ -323,6 +325,8 @@ def read_config(path: str | Path) -> WatchConfig:
             errors.append(f"unknown setting {name}; choose one of {', '.join(fields)}.")
         elif name != "data":
             found[name] = convert(name, value, fields[name].type)
+    if found.get("images") is False and found.get("clips"):
+        errors.append("clips: `images = false` stores no frame; remove one of them.")
     if not found["sources"] and not any(error.startswith("sources") for error in errors):
         errors.append("no source is defined; add a table [sources.NAME] with an address.")
     for name, action in found.get("actions", {}).items():

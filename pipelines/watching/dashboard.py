@@ -3,7 +3,7 @@
 import base64
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,11 +21,12 @@ from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.zones import Zones
 from lstr.files.names import without_credentials
 from lstr.pipelines.detection.decision import Decision, End, Opened, Sink, Status
+from lstr.pipelines.pages.overlay import draw_people
 from lstr.pipelines.pages.palette import colours_of
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.recorder import Snooze
-from lstr.timeline import Thresholds, iso
+from lstr.timeline import Person, Thresholds, iso
 
 MAX_COLUMNS = 600 * FEATURES_PER_SECOND  # chunks whose scores are kept: ten minutes
 FULL_SCALE, NO_SCORE = 254, 255  # the codes of score 1, and of a chunk without a decision
@@ -66,6 +67,8 @@ class SourceState:
     frame: NDArray[np.uint8] | None = None
     # the number of the latest frame
     number: int = 0
+    # by a model on poses, of the latest decision
+    people: Sequence[Person] = ()
     # the number of the frame whose image was made last, when on the monotonic clock, and the image
     jpeg: tuple[int, float, bytes] = (0, 0.0, b"")
     encoding: threading.Lock = field(default_factory=threading.Lock)
@@ -73,6 +76,7 @@ class SourceState:
     def add(self, decision: Decision) -> None:
         """Keep the scores of a decision."""
         now, finite = monotonic(), np.isfinite(decision.scores)
+        self.people = decision.people
         values = np.rint(np.clip(np.where(finite, decision.scores, 0), 0, 1) * FULL_SCALE).astype(np.uint8)
         values[~finite] = NO_SCORE
         codes = values.tobytes()
@@ -115,8 +119,9 @@ class SourceState:
 class Dashboard:
     """The state of a service for its page. May be used from any thread; hold `lock` to use `sources`."""
 
-    def __init__(self, history: History):
-        self.history = history
+    def __init__(self, history: History, shows_images: bool = True):
+        """Without images, people are drawn on black."""
+        self.history, self._shows_images = history, shows_images
         self.lock = threading.RLock()
         self.sources: dict[str, SourceState] = {}
         self.version = 0
@@ -192,7 +197,11 @@ class Dashboard:
         with source.encoding:
             frame, number = source.frame, source.number
             if number != source.jpeg[0] and monotonic() - source.jpeg[1] >= IMAGE_INTERVAL_S:
-                bgr = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
+                shown = draw_people(
+                    frame if self._shows_images else np.zeros_like(frame),
+                    [person.to_dict() for person in source.people],
+                )
+                bgr = cv2.cvtColor(shown, cv2.COLOR_RGB2BGR)
                 _, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
                 source.jpeg = number, monotonic(), data.tobytes()
             return source.jpeg[2]

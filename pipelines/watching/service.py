@@ -55,7 +55,7 @@ class Service:
         self._stack = ExitStack()
         self.ended = threading.Event()
         """Set when it ends."""
-        self.dashboard = Dashboard(self.history)
+        self.dashboard = Dashboard(self.history, config.images)
         self.clips: Clips | None = None
         if config.clips:
             self.clips = Clips(config.data / CLIPS, config.clips, self.history, log, self.dashboard.refresh_event)
@@ -103,9 +103,8 @@ class Service:
                 hint = f'name one in {self.config.path}: model = "FILE", and start the service again.'
                 raise LstrError(str(error), hint) from error
             if address == "-" or parse_live(address) is None:
-                raise LstrError(
-                    "The address is neither a camera nor a stream.", "enter one such as rtsp://camera/stream."
-                )
+                hint = "enter one such as rtsp://camera/stream."
+                raise LstrError("The address is neither a camera nor a stream.", hint)
             sources = self.sources
             if name in sources:
                 raise LstrError(f"A source named {name!r} exists already.", "choose another name.")
@@ -153,7 +152,7 @@ class Service:
                 self.log(f"{ended} events were active when the service was killed; each ends at its last decision.")
             self.dashboard.snoozes = self.policy.snoozes()
             self.notifications.__enter__()
-            page, app = self.config.page, WatchSite(self.dashboard, self, lambda: self.ended).app()
+            page, app = self.config.page, WatchSite(self, lambda: self.ended).app()
             saved, options = SavedAddress(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
             server = Server(app, page.host, page.port, saved, *options, open_paths=OPEN_PATHS)
             self.server = self._stack.enter_context(server)
@@ -201,12 +200,11 @@ class Service:
                 group[name] = source
         for model, group in groups.items():
             if model not in self.workers:
-                shared = self.config, self._sinks, self.log, self.dashboard, self.clips
-                worker = Worker(model, *shared, lambda name: self.zones.get(name, ()))
-                self.workers[model] = self._stack.enter_context(worker)
+                self.workers[model] = self._stack.enter_context(Worker(model, self))
             self.workers[model].set_sources(group)
 
-    def _sinks(self, loaded: Checkpoint) -> list[MakeSink]:
+    def make_sinks(self, loaded: Checkpoint) -> list[MakeSink]:
+        """Return the sinks of each source of a model."""
         found: Any = loaded.about
         for name in ("metrics", "events", "per_class"):
             found = found.get(name) if isinstance(found, Mapping) else None

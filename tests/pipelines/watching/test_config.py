@@ -106,6 +106,7 @@ def test_valid_hosts_and_names(write):
         ('[channels.a]\nkind = "mqtt"\nhost = "1.2.3.4:1883"', "channels.a.host"),
         ("[history]\ndays = nan", "history.days"),
         ("[clips]\nmax_size = 10", "clips.max_size"),
+        ("images = false\n[clips]", "clips"),
         ('timeout = "x"\n[sources.a]\nadress = "http://x"\n[page]\nport = "x"', "page.port"),
     ],
 )

@@ -18,6 +18,7 @@ from lstr.pipelines.watching import dashboard as module
 from lstr.pipelines.watching import service as service_module
 from lstr.pipelines.watching import site
 from lstr.pipelines.watching.dashboard import MAX_COLUMNS, NO_SCORE, Dashboard
+from lstr.timeline import Person
 from tests.support.requests import Visitor
 from tests.support.waiting import TIMEOUT_S, wait_until
 from tests.support.watching import HOSTILE, START, Camera, decision_of, event_of, recent_event
@@ -66,6 +67,16 @@ def test_columns_continue_after_a_reconnection(history, monkeypatch):
     second.sink.take(decision_of(3 * MAX_COLUMNS, (0.1, 0.5, 0.2), START))
     codes = decode_codes(dashboard.state()["sources"][0])
     assert codes.shape == (3, MAX_COLUMNS) and codes[1, -1] == 127 and (codes[:, :-1] == NO_SCORE).all()
+
+
+def test_people_are_drawn_on_frames_or_on_black(history):
+    frame, person = np.full((60, 80, 3), 90, np.uint8), Person(1, (0.2, 0.2, 0.5, 0.8), np.zeros((17, 3), np.float32))
+    for shows_images in (True, False):
+        dashboard = Dashboard(history, shows_images)
+        dashboard.update_source("hall", frame=frame, number=1, people=[person])
+        image = cv2.imdecode(np.frombuffer(dashboard.image("hall"), np.uint8), cv2.IMREAD_COLOR)
+        assert abs(int(image[30, 70].max()) - (90 if shows_images else 0)) < 5
+        assert image[30, 14:18].max() > 200, "the left side of the box"
 
 
 SECRETS = ("hunter2", "hunter3", "hunter4", "hunter5", "hunter6")
