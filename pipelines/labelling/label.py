@@ -8,7 +8,6 @@ from lstr.errors import LabelsError, few
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos
 from lstr.files.atomic import check_writable
 from lstr.files.content import read_jsonl
-from lstr.files.home import home
 from lstr.labels.label_set import Labels
 from lstr.labels.video_ids import mismatch_of
 from lstr.pipelines.annotations.label_files import read_label_files
@@ -17,7 +16,6 @@ from lstr.pipelines.labelling.project import Project, journal_of
 from lstr.pipelines.labelling.search import Proposer, check_model
 from lstr.pipelines.labelling.site import Site, Videos
 from lstr.pipelines.labelling.training import Training
-from lstr.pipelines.pages.server import SavedAddress, Server
 
 NAME = "labels.json"
 # Kinds of notes that need no attention here: videos need no subset, and ids come from the names of the files
@@ -63,7 +61,7 @@ def label(
     if path.suffix.lower() != ".json":
         raise LabelsError(f"{path} is not a JSON file.", "name a file ending in .json with -o.")
     check_writable(path.parent)
-    durations = {name: round(footage.seconds, 6) for name, footage in footage_of_files(found).items()}
+    durations = {name: round(seconds, 6) for name, (seconds, _) in footage_of_files(found).items()}
     sources = [str(Path(name).absolute()) for name in labels]
     lines = read_jsonl(journal_of(path)) if journal_of(path).is_file() else []
     origins = [line["origin"] for line in lines if isinstance(line, dict) and "origin" in line]
@@ -79,8 +77,7 @@ def label(
         trainer = stack.enter_context(Training(project, videos, proposer.begin))
         if model:
             proposer.begin(model)
-        site = Site(project, served, proposer, trainer)
-        site.server = Server(site.app(), port=port, saved=SavedAddress(path, home() / "pages"))
+        site = Site(served, proposer, trainer, port)
         stack.enter_context(site.server)
         yield site
 

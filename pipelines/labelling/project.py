@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class Journal:
         self._file.close()
 
 
-class Project:
+class Project(AbstractContextManager["Project"]):
     """The labels in a file, open for changes from any thread; use it as a context manager.
 
     The journal is next to the file. After a kill the project resumes where it was.
@@ -136,9 +136,6 @@ class Project:
             raise
         self._thread = threading.Thread(target=self._save, name="saving labels", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> "Project":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -4,8 +4,9 @@ It needs neither the page nor torch; `search.py` runs the model.
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -39,21 +40,10 @@ NEAR_MISS = 0.5
 SAME_OCCURRENCE = 0.5
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A stretch, in seconds, that may be an action; `threshold` is the start threshold of its class."""
-
-    label: str
-    start: float
-    end: float
-    peak: float
-    threshold: float
-
-
 def find_candidates(
     scores: NDArray[np.floating], classes: Sequence[str], thresholds: Thresholds | Mapping[str, Thresholds]
-) -> list[Candidate]:
-    """Return the detections and then the near misses of each class.
+) -> list[Proposal]:
+    """Return the detections and then the near misses of each class; their action is the name of the class.
 
     A near miss is a stretch between detections that the same rules find with half of the thresholds. What only leads to
     a detection or follows it, its own rise or fall, is not one.
@@ -68,7 +58,7 @@ def find_candidates(
         spans = detect_spans(curve, rules).tolist()
         return [(round(start * FEATURES_PER_SECOND), round(end * FEATURES_PER_SECOND)) for start, end in spans]
 
-    found: list[Candidate] = []
+    found: list[Proposal] = []
     actions = [at for at, label in enumerate(classes) if label not in (BACKGROUND, AMBIGUOUS)]
     for column, label in enumerate([classes[at] for at in actions] if len(scores) else []):
         rules = thresholds if isinstance(thresholds, Thresholds) else thresholds.get(label, DEFAULT)
@@ -88,7 +78,7 @@ def find_candidates(
                 spans.append((a, b))
         for a, b in spans:
             highest = float(np.clip(curve[a:b].max(), 0, 1))
-            found.append(Candidate(label, a * CHUNK_SECONDS, b * CHUNK_SECONDS, highest, rules.on))
+            found.append(Proposal(label, a * CHUNK_SECONDS, b * CHUNK_SECONDS, highest, rules.on, ""))
     return found
 
 
@@ -137,20 +127,20 @@ def find_open(state: State, videos: Iterable[str]) -> list[Open]:
         labels = _by_action(state.labels.get(video, {}).values())
         for key, p in state.proposals.get(video, {}).items():
             if p.state == "open" and p.action in state.actions:
-                if not is_labelled(p.action, p.start, p.end, labels.get(p.action, []) + labels.get(NOTHING, [])):
+                if not is_labelled(p.action, p.start, p.end, labels[p.action] + labels[NOTHING]):
                     found.append((video, key, p))
     return found
 
 
-def _by_action(labels: Iterable[Label]) -> dict[str, list[Label]]:
-    groups: dict[str, list[Label]] = {}
+def _by_action(labels: Iterable[Label]) -> defaultdict[str, list[Label]]:
+    groups: defaultdict[str, list[Label]] = defaultdict(list)
     for label in labels:
-        groups.setdefault(label.action, []).append(label)
+        groups[label.action].append(label)
     return groups
 
 
 def propose(
-    state: State, history: History, video: str, model: str, candidates: Sequence[Candidate], duration: float | None
+    state: State, history: History, video: str, model: str, candidates: Sequence[Proposal], duration: float | None
 ) -> Changes:
     """Return the changes that make the candidates of a model the open proposals of a video, instead of earlier ones.
 
@@ -162,7 +152,7 @@ def propose(
         history: Its history, which knows removed actions.
         video: The id of the video.
         model: Hash of the model file.
-        candidates: What the model found.
+        candidates: What the model found, as of `find_candidates`.
         duration: Seconds of the video, if known.
     """
     if state.abouts.get(video, About()).complete:
@@ -170,14 +160,28 @@ def propose(
     held = state.proposals.get(video, {})
     decided = [Label(p.action, p.start, p.end) for p in held.values() if p.state != "open" and p.model == model]
     labels = _by_action([*state.labels.get(video, {}).values(), *decided])
-    ids, new_actions = _find_actions(candidates, state, history)
+    # a class keeps its action if a person renames it, and is not added again if a person removes it
+    ids = {action.name: key for key, action in state.actions.items()}
+    former = {action.name: key for key, action in history.former.items() if action.name not in ids}
+    ids |= {name: key for name, key in former.items() if key in state.actions}
+    taken = [action.key for action in state.actions.values()]
+    place = max((action.place for action in state.actions.values()), default=-1)
+    new_actions: list[Change[Any]] = []
+    for name in dict.fromkeys(one.action for one in candidates):
+        if name in ids or name in former or len(name) > MAX_NAME or not is_name(name):
+            continue
+        ids[name] = f"m{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+        if ids[name] not in state.actions:  # it may have been renamed twice
+            place += 1
+            taken.append(free_key(name, taken))
+            new_actions.append(Change("action", "", ids[name], None, Action(name, taken[-1], place)))
     wanted: dict[str, Proposal] = {}
     for one in candidates:
         end = min(one.end, duration) if duration else one.end
-        action = ids.get(one.label)
+        action = ids.get(one.action)
         if action is None or end <= one.start:
             continue
-        if not is_labelled(action, one.start, end, labels.get(action, []) + labels.get(NOTHING, [])):
+        if not is_labelled(action, one.start, end, labels[action] + labels[NOTHING]):
             # the same id whenever the model proposes it
             text = f"{model}\n{action}\n{one.start:.3f}\n{end:.3f}"
             key = f"p{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -192,36 +196,13 @@ def propose(
     return changes
 
 
-def _find_actions(
-    candidates: Iterable[Candidate], state: State, history: History
-) -> tuple[dict[str, str], list[Change[Any]]]:
-    """Return the ids of the actions by class name, and changes that add missing actions."""
-    ids = {action.name: key for key, action in state.actions.items()}
-    # a class keeps its action if a person renames it, and is not added again if a person removes it
-    former = {action.name: key for key, action in history.former.items() if action.name not in ids}
-    ids |= {name: key for name, key in former.items() if key in state.actions}
-    taken, new = [action.key for action in state.actions.values()], []
-    place = max((action.place for action in state.actions.values()), default=-1)
-    for name in dict.fromkeys(one.label for one in candidates):
-        if name in ids or name in former or len(name) > MAX_NAME or not is_name(name):
-            continue
-        ids[name] = f"m{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-        if ids[name] not in state.actions:  # it may have been renamed twice
-            place += 1
-            action = Action(name, free_key(name, taken), place)
-            taken.append(action.key)
-            new.append(Change("action", "", ids[name], None, action))
-    return ids, new
-
-
 def accept(state: State, video: str, key: str, label_key: str, label: Label | None = None) -> Changes:
     """Return the changes of accepting a proposal: a label like it, or a corrected one. Raises RequestError."""
     proposal = _open_proposal(state, video, key)
     made = label or Label(proposal.action, proposal.start, proposal.end)
     if made.end is None or made.action == NOTHING:
-        raise RequestError(
-            "The label needs an action with a start and an end.", "choose an action, or reject the proposal."
-        )
+        hint = "choose an action, or reject the proposal."
+        raise RequestError("The label needs an action with a start and an end.", hint)
     is_same = (made.action, made.start, made.end) == (proposal.action, proposal.start, proposal.end)
     after = msgspec.structs.replace(proposal, state="accepted" if is_same else "corrected")
     return [Change("label", video, label_key, None, made), Change("proposal", video, key, proposal, after)]

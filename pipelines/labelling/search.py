@@ -22,8 +22,8 @@ from lstr.extractors.networks.weights_file import sha256_of
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent
 from lstr.pipelines.detection.options import choose_thresholds
 from lstr.pipelines.labelling.project import Project
-from lstr.pipelines.labelling.proposals import Candidate, find_candidates, propose
-from lstr.pipelines.labelling.values import About, Search
+from lstr.pipelines.labelling.proposals import find_candidates, propose
+from lstr.pipelines.labelling.values import About, Proposal, Search
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import Failed, Notice, Progress
 
@@ -34,7 +34,7 @@ POLL_S = 0.2
 
 def find_proposals(
     model: Path, videos: Mapping[str, Path]
-) -> Generator[Progress | tuple[str, list[Candidate]] | Failed | Notice, None, None]:
+) -> Generator[Progress | tuple[str, list[Proposal]] | Failed | Notice, None, None]:
     """Search each video; yield its id with its candidates, or Failed. Raises the errors of `detect_sources`."""
     # Here, because they bring torch, which the page does not need.
     from lstr.pipelines.detection.decision import Decision, Ended, Opened
@@ -77,9 +77,8 @@ def check_model(model: Path) -> None:
     if is_model(model):
         open_model(model)
     elif not model.is_file():
-        raise CheckpointError(
-            f"Model file not found: {model}.", "name a model file, as `lstr learn` makes it, with -m FILE."
-        )
+        hint = "name a model file, as `lstr learn` makes it, with -m FILE."
+        raise CheckpointError(f"Model file not found: {model}.", hint)
 
 
 @dataclass

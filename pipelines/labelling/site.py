@@ -11,7 +11,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -29,7 +30,6 @@ from lstr.errors import ConflictError, LstrError, RequestError, brief
 from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.probe import DIGITS, Video
 from lstr.files.home import home
-from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import ORDERS, accept, find_open, reject
 from lstr.pipelines.labelling.search import Proposer
 from lstr.pipelines.labelling.training import Training
@@ -37,7 +37,7 @@ from lstr.pipelines.labelling.values import MAX_COMMENT, NOTHING, RESERVED, Labe
 from lstr.pipelines.pages.page import MEDIA_TYPES, build_page, embed_json
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.proxy import find_playable
-from lstr.pipelines.pages.server import Server, event_stream, page_response, read_body, refused
+from lstr.pipelines.pages.server import SavedAddress, Server, event_stream, page_response, read_body, refused
 
 SCRIPTS = (
     "lanes.js", "served.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
@@ -53,7 +53,7 @@ JPEG_QUALITY = 92  # percent
 MIN_SIDE, MAX_SIDE = 16, 4096  # pixels
 
 
-class Videos:
+class Videos(AbstractContextManager["Videos"]):
     """Videos by id; everything is computed when it is first asked for, from any thread. Use it as a context manager."""
 
     def __init__(self, paths: Mapping[str, Path]):
@@ -63,9 +63,6 @@ class Videos:
         self._frames: OrderedDict[str, ExactFrames] = OrderedDict()
         self._playing: dict[str, Future[Path | None]] = {}
         self._threads = ThreadPoolExecutor(2, "videos")
-
-    def __enter__(self) -> "Videos":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -150,15 +147,12 @@ class TrainRequest(Posted, kw_only=True):
 PostedT = TypeVar("PostedT", bound=Posted)
 
 
-@dataclass
 class Site:
-    """The application of a project and its videos; `server` serves it once it is set."""
+    """The application of a project and its videos, which `server` serves at `port`, or where it was last."""
 
-    project: Project
-    videos: Videos
-    proposer: Proposer
-    training: Training
-    server: Server = field(init=False)
+    def __init__(self, videos: Videos, proposer: Proposer, training: Training, port: int | None):
+        self.videos, self.proposer, self.training, self.project = videos, proposer, training, training.project
+        self.server = Server(self.app(), port=port, saved=SavedAddress(self.project.path, home() / "pages"))
 
     def app(self) -> Starlette:
         """Return the application."""

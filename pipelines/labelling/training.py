@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ VIDEOS_SKIPPED = 3  # exit code of `lstr learn` if videos were skipped
 N_REPORTS = 5  # models whose working folder, some hundred MB, is kept for its report
 
 
-class Training:
+class Training(AbstractContextManager["Training"]):
     """Trains models on the labels of a project, one at a time; use it as a context manager, which ends a training.
 
     Model N and its labels are in labels.models/N next to the project's file. A cancelled training resumes when it is
@@ -55,9 +55,6 @@ class Training:
         self._warnings: list[str] = []
         self._error = self._hint = ""
         self._models = self._read_models()
-
-    def __enter__(self) -> "Training":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.stop()

@@ -186,9 +186,8 @@ class State:
             # all are made before the first check, because a request may rename two actions or add one with its labels
             for change in changes:
                 if self.get(change.kind, change.video, change.key) != change.before:
-                    raise ConflictError(
-                        "The value has changed, for example in another tab.", "check it, and repeat the change."
-                    )
+                    hint = "check it, and repeat the change."
+                    raise ConflictError("The value has changed, for example in another tab.", hint)
                 self.put(change)
                 made.append(change)
             for change in made:
@@ -200,9 +199,8 @@ class State:
                         if other.name == value.name:
                             raise RequestError(f"There is already an action {value.name!r}.", "choose another name.")
                         if value.key and other.key.lower() == value.key.lower():
-                            raise RequestError(
-                                f"The action {other.name!r} has the key {value.key!r}.", "choose another key."
-                            )
+                            hint = "choose another key."
+                            raise RequestError(f"The action {other.name!r} has the key {value.key!r}.", hint)
                 if change.kind == "action" and value is None:
                     if any(label.action == change.key for held in self.labels.values() for label in held.values()):
                         raise RequestError("The action has labels.", "delete them first.")

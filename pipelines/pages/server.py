@@ -133,7 +133,20 @@ class Server:
         open_paths: Sequence[str] = (),
     ):
         self._app, self._trusts_proxy, self._open_paths = app, trusts_proxy, open_paths
-        self._socket = _listen(host, port, saved)
+        usual = [saved.port] if saved and saved.port else []
+        usual += [] if saved and PORT in saved.others else [PORT]
+        for tried in (*usual, 0) if port is None else (port,):
+            try:
+                self._socket = socket.create_server(
+                    (host, tried), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+                )
+                break
+            except OSError as error:
+                # another page may have the usual port: then a free one
+                if error.errno != errno.EADDRINUSE or port is not None or not tried:
+                    reason = error.strerror or str(error)
+                    hint = "choose another port, or none."
+                    raise ServingError(f"Port {tried} of {host} is not available ({reason}).", hint) from error
         self.port = self._socket.getsockname()[1]
         self._token = saved.token if saved else secrets.token_urlsafe(24)
         if saved:
@@ -144,6 +157,10 @@ class Server:
         shown = hosts[0].partition(":")[0] if host in ANY else f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self.port}/?token={self._token}"
         self.ending = threading.Event()
+        # an event, because a join that a signal interrupts takes a running thread for an ended one (Python 3.11)
+        self._ended = threading.Event()
+
+    def __enter__(self) -> "Server":
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",  # uvicorn takes a method for an application of ASGI 2
@@ -161,13 +178,15 @@ class Server:
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
-        # an event, because a join that a signal interrupts takes a running thread for an ended one (Python 3.11)
-        self._ended = threading.Event()
-        # not the main thread, which receives signals and must not hand them to a library
-        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
 
-    def __enter__(self) -> "Server":
-        self._thread.start()
+        def run() -> None:
+            try:
+                self._server.run(sockets=[self._socket])
+            finally:
+                self._ended.set()
+
+        # not the main thread, which receives signals and must not hand them to a library
+        threading.Thread(target=run, name="server", daemon=True).start()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -180,12 +199,6 @@ class Server:
         """Wait until it ends or a signal comes."""
         while not self._ended.wait(POLL_S):
             pass
-
-    def _run(self) -> None:
-        try:
-            self._server.run(sockets=[self._socket])
-        finally:
-            self._ended.set()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -233,31 +246,11 @@ class Server:
 def names_of(host: str, port: int, hosts: Sequence[str]) -> list[str]:
     """Return what the Host header may be, in addition to loopback. Raises ServingError if a name is missing."""
     if not hosts and host in ANY:
-        raise ServingError(
-            f"A server on {host} needs the names by which browsers reach it.",
-            "add them to `hosts`, for example cameras.example.org.",
-        )
+        hint = "add them to `hosts`, for example cameras.example.org."
+        raise ServingError(f"A server on {host} needs the names by which browsers reach it.", hint)
     own = [] if host in LOOPBACK or host in ANY else [f"[{host}]" if ":" in host else host]
     names = [name.lower() for name in (*own, *hosts)]
     return [*names, *(f"{name}:{port}" for name in names)]
-
-
-def _listen(host: str, port: int | None, saved: SavedAddress | None) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    usual = [saved.port] if saved and saved.port else []
-    usual += [] if saved and PORT in saved.others else [PORT]
-    for tried in (*usual, 0) if port is None else (port,):
-        try:
-            return socket.create_server((host, tried), family=family)
-        except OSError as error:
-            # another page may have the usual port: then a free one
-            if error.errno == errno.EADDRINUSE and port is None and tried:
-                continue
-            reason = error.strerror or str(error)
-            raise ServingError(
-                f"Port {tried} of {host} is not available ({reason}).", "choose another port, or none."
-            ) from error
-    raise AssertionError  # port 0 is available or raises
 
 
 def page_response(text: str) -> Response:

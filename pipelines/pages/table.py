@@ -25,6 +25,12 @@ class Column:
     digits: int | None = None
     is_text: bool = False
 
+    def text(self, cell: Cell) -> str:
+        """Return a cell of it for people."""
+        if _is_unknown(cell):
+            return "–"
+        return str(cell) if self.digits is None or isinstance(cell, str) else f"{cell:.{self.digits}f}"
+
 
 @dataclass(frozen=True)
 class Table:
@@ -46,7 +52,7 @@ class Table:
 
     def texts(self) -> list[list[str]]:
         """Return the rows for people."""
-        return [[_text(cell, c.digits) for cell, c in zip(row, self.columns, strict=True)] for row in self.rows]
+        return [[column.text(cell) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
 
 
 def cell_of(value: Any) -> Any:
@@ -88,9 +94,3 @@ WRITERS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "latex": to_latex, 
 
 def _is_unknown(cell: Cell) -> bool:
     return cell is None or (isinstance(cell, float) and not math.isfinite(cell))
-
-
-def _text(cell: Cell, digits: int | None) -> str:
-    if _is_unknown(cell):
-        return "–"
-    return str(cell) if digits is None or isinstance(cell, str) else f"{cell:.{digits}f}"

@@ -68,10 +68,8 @@ class AppriseNotifier(Notifier):
             asset.http_redirects = False
         self._apprise: Any = apprise.Apprise(asset=asset)
         if not self._apprise.add(config.url):
-            raise ConfigError(
-                "Apprise does not support the address of this channel.",
-                "see the services: https://github.com/caronc/apprise/wiki.",
-            )
+            hint = "see the services: https://github.com/caronc/apprise/wiki."
+            raise ConfigError("Apprise does not support the address of this channel.", hint)
         self._closing = threading.Event()
 
     def send(self, notice: Notice, now: datetime) -> None:

@@ -122,9 +122,9 @@ class Clips:
             for event_id in sorted(self._sizes.keys() - events.keys()):
                 self._remove(event_id)
             for event in events.values():
-                names = [path.name if path else "" for path in (self.path(event.id), self.image(event.id))]
-                if names != [event.clip, event.picture]:
-                    history.attach(event.id, *names)
+                clip, image = (path.name if path else "" for path in (self.path(event.id), self.image(event.id)))
+                if (clip, image) != (event.clip, event.picture):
+                    history.attach(event.id, clip=clip, picture=image)
         self._thread = threading.Thread(target=self._run, name="clips", daemon=True)
         self._thread.start()
 
@@ -326,11 +326,11 @@ class Clips:
         with self._lock:
             self._recordings.pop(recording.event.id, None)
 
-    def _attach(self, event_id: str, clip: str | None = None, picture: str | None = None) -> None:
+    def _attach(self, event_id: str, **names: str) -> None:
         """Store the names of new files; if that fails, it is done at the next start."""
         self._measure(event_id)
         with suppress(HistoryError):
-            self._history.attach(event_id, clip, picture)
+            self._history.attach(event_id, **names)
         self._on_attached(event_id)
 
     def _measure(self, event_id: str) -> None:

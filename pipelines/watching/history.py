@@ -104,15 +104,12 @@ class History:
                     connection.execute(f"PRAGMA user_version={VERSION}")
                 version = VERSION
         except (sqlite3.Error, OSError) as error:
-            raise HistoryError(
-                f"{path} cannot be used as a history ({error}).", "name another folder as `data`."
-            ) from error
+            hint = "name another folder as `data`."
+            raise HistoryError(f"{path} cannot be used as a history ({error}).", hint) from error
         if version != VERSION:
             self._connection.close()
-            raise HistoryError(
-                f"{path} is a history of version {version}; this lstr reads version {VERSION}.",
-                "update lstr, or name another folder as `data`.",
-            )
+            hint = "update lstr, or name another folder as `data`."
+            raise HistoryError(f"{path} is a history of version {version}; this lstr reads version {VERSION}.", hint)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -136,6 +133,10 @@ class History:
                 return self._connection.execute(query, tuple(values)).fetchall()
             except sqlite3.Error as error:
                 raise HistoryError(f"{self.path} cannot be read ({error}).", "check that it is a history.") from error
+
+    def _select(self, clauses: str, *values: Any) -> list[WatchedEvent]:
+        rows = self._read(f"SELECT {', '.join(COLUMNS)} FROM events {clauses}", values)
+        return [_event(row) for row in rows]
 
     def begin(self, event: WatchedEvent, channels: Collection[str]) -> None:
         """Store a new event, with a notice for each of the channels."""
@@ -164,28 +165,25 @@ class History:
 
     def end_all(self) -> int:
         """End all active events when they were last seen, as after a kill, and return their number."""
-        active = [_event(row) for row in self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE end IS NULL")]
+        active = self._select("WHERE end IS NULL")
         for event in active:
             self.update(replace(event, end=event.seen, still_active=True))
         return len(active)
 
-    def attach(self, event_id: str, clip: str | None = None, picture: str | None = None) -> None:
-        """Store the name of the clip or the image of an event; an empty name removes it."""
+    def attach(self, event_id: str, **names: str) -> None:
+        """Store the name of the `clip` or the `picture` of an event; an empty name removes it."""
         with self._transaction() as connection:
-            for name, value in (("clip", clip), ("picture", picture)):
-                if value is not None:
-                    connection.execute(f"UPDATE events SET {name} = ? WHERE id = ?", (value, event_id))
+            for column, name in names.items():
+                connection.execute(f"UPDATE events SET {column} = ? WHERE id = ?", (name, event_id))
 
     def judge(self, event_id: str, verdict: str) -> bool:
         """Store a verdict: `right`, `wrong` or empty. Returns whether there is such an event."""
-        assert verdict in ("right", "wrong", "")
         with self._transaction() as connection:
             return connection.execute("UPDATE events SET verdict = ? WHERE id = ?", (verdict, event_id)).rowcount > 0
 
     def find(self, event_id: str) -> WatchedEvent | None:
         """Return the event of an id."""
-        rows = self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE id = ?", (event_id,))
-        return _event(rows[0]) if rows else None
+        return next(iter(self._select("WHERE id = ?", event_id)), None)
 
     def events(self, wanted: EventFilter = EventFilter()) -> list[WatchedEvent]:
         """Return the selected events, the latest start first."""
@@ -202,17 +200,15 @@ class History:
             if value is not None:
                 where.append(clause)
                 values.append(value)
-        query = f"SELECT {', '.join(COLUMNS)} FROM events{' WHERE ' * bool(where)}{' AND '.join(where)}"
-        query += " ORDER BY start DESC, id DESC LIMIT ?"
-        rows = self._read(query, [*values, -1 if wanted.limit is None else wanted.limit])
-        return [_event(row) for row in rows]
+        clauses = f"WHERE {' AND '.join(where) or 'TRUE'} ORDER BY start DESC, id DESC LIMIT ?"
+        return self._select(clauses, *values, -1 if wanted.limit is None else wanted.limit)
 
-    def pending(self, channel: str, limit: int = 100) -> list[Notice]:
+    def pending(self, channel: str) -> list[Notice]:
         """Return the oldest notices that a channel can deliver now."""
         rows = self._read(
             f"SELECT notices.id, phase, {', '.join(f'events.{name}' for name in COLUMNS)} FROM notices "
-            f"JOIN events ON events.id = notices.event WHERE channel = ? AND {DELIVERABLE} ORDER BY notices.id LIMIT ?",
-            (channel, limit),
+            f"JOIN events ON events.id = event WHERE channel = ? AND {DELIVERABLE} ORDER BY notices.id LIMIT 100",
+            (channel,),
         )
         return [Notice(number, _event(row), channel, phase) for number, phase, *row in rows]
 
@@ -258,10 +254,10 @@ class History:
     def delete_old(self, seconds: float) -> list[WatchedEvent]:
         """Delete events that ended more than `seconds` ago, with their notices, and return them."""
         before = time() - seconds
-        rows = self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE end < ?", (before,))
+        old = self._select("WHERE end < ?", before)
         with self._transaction() as connection:
             connection.execute("DELETE FROM events WHERE end < ?", (before,))
-        return [_event(row) for row in rows]
+        return old
 
     def close(self) -> None:
         """Close the file."""
@@ -285,10 +281,8 @@ def lock_folder(folder: Path) -> FileIO:
         with file:
             file.seek(0)
             holder = file.read().decode(errors="replace").strip()
-        raise HistoryError(
-            f"Another `lstr watch` uses {folder}{holder and f' (process {holder})'}.",
-            "end that one first, or name another folder as `data`.",
-        )
+        hint = "end that one first, or name another folder as `data`."
+        raise HistoryError(f"Another `lstr watch` uses {folder}{holder and f' (process {holder})'}.", hint)
     with suppress(OSError):  # only people read the number: a full disk prevents no start
         file.truncate(0)
         file.write(f"{os.getpid()}\n".encode())

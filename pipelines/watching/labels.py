@@ -1,7 +1,6 @@
 """Verdicts on events as labels of their clips, a set that `lstr learn` takes."""
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -42,39 +41,31 @@ def export_labels(history: History, clips: Path, output: Path, wanted: EventFilt
                 start, seconds = datetime.fromisoformat(about["start"]), float(about["seconds"])
                 if start.tzinfo and seconds > 0:
                     spans[event] = start, seconds
-    right = sum(event.verdict == "right" for event in spans)
-    if not right:
-        raise LabelsError(
-            "No event with a clip is marked as right, so there is nothing to learn.",
-            "mark right and wrong events on the page.",
-        )
+    n_right = sum(event.verdict == "right" for event in spans)
+    if not n_right:
+        hint = "mark right and wrong events on the page."
+        raise LabelsError("No event with a clip is marked as right, so there is nothing to learn.", hint)
     videos = {}
     for event, (start, seconds) in sorted(spans.items(), key=lambda item: item[0].id):
-        events = history.events(EventFilter(source=event.source))
-        videos[event.id] = VideoLabels("", seconds, tuple(_segments(start, seconds, events)))
+        segments: list[Segment] = []  # what the clip shows, by the events of its source
+        unknown: list[tuple[float, float]] = []
+        for other in history.events(EventFilter(source=event.source)):
+            begin = round(max(0.0, (other.start - start).total_seconds()), 3)
+            end = seconds if other.end is None else (other.end - start).total_seconds()
+            end = round(min(seconds, end), 3)
+            if end > begin and other.verdict == "right":
+                segments.append(Segment(begin, end, other.action))
+            elif end > begin and not other.verdict:
+                unknown.append((begin, end))
+        right = sorted(segments, key=lambda segment: segment.start)
+        for begin, end in unknown:  # ambiguous where no right event is
+            for segment in right:
+                if begin < segment.start < end:
+                    segments.append(Segment(begin, segment.start, AMBIGUOUS))
+                if segment.start < end and segment.end > begin:
+                    begin = segment.end
+            if begin < end:
+                segments.append(Segment(begin, end, AMBIGUOUS))
+        videos[event.id] = VideoLabels("", seconds, tuple(segments))
     write_json(output, to_activitynet(AnnotationSet(videos), results=False))
-    return right, len(spans) - right, len(judged) - len(spans)
-
-
-def _segments(start: datetime, seconds: float, events: list[WatchedEvent]) -> Iterator[Segment]:
-    """Yield what a clip shows, by the events of its source."""
-    right: list[Segment] = []
-    unknown: list[tuple[float, float]] = []
-    for event in events:
-        begin = round(max(0.0, (event.start - start).total_seconds()), 3)
-        end = seconds if event.end is None else (event.end - start).total_seconds()
-        end = round(min(seconds, end), 3)
-        if end > begin and event.verdict == "right":
-            right.append(Segment(begin, end, event.action))
-        elif end > begin and not event.verdict:
-            unknown.append((begin, end))
-    yield from right
-    right.sort(key=lambda segment: segment.start)
-    for begin, end in unknown:  # ambiguous where no right event is
-        for segment in right:
-            if begin < segment.start < end:
-                yield Segment(begin, segment.start, AMBIGUOUS)
-            if segment.start < end and segment.end > begin:
-                begin = segment.end
-        if begin < end:
-            yield Segment(begin, end, AMBIGUOUS)
+    return n_right, len(spans) - n_right, len(judged) - len(spans)

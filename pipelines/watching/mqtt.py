@@ -5,7 +5,7 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from time import monotonic
@@ -172,12 +172,30 @@ class MqttNotifier(Notifier):
         published: dict[str, str] = {}
         unchanged: set[str] = set()
         for source, names in actions.items():
-            states = [self.topic(source, action, "state") for action in names]
-            published |= {state: STATES[state in self._active] for state in states}
+            states = {action: self.topic(source, action, "state") for action in names}
+            published |= {state: STATES[state in self._active] for state in states.values()}
             unchanged |= {self.topic(source, name) for name in ("last", "state", "health")}
-            if self._discovery:
-                entities = self._describe(source, names)
-                published |= {topic: json.dumps(values, ensure_ascii=False) for topic, values in entities}
+            device = identifier(self.prefix, source)  # a source is one device of Home Assistant
+            last = {"json_attributes_topic": self.topic(source, "event"), "icon": "mdi:history"}
+            switch = {"command_topic": self.topic(source, "set")}
+            health = {"device_class": "connectivity", "entity_category": "diagnostic"}
+            entities: list[tuple[str, str, str, str, dict[str, Any]]] = [
+                ("sensor", "Last action", "last", self.topic(source, "last"), last),
+                ("switch", "Watched", "switch", self.topic(source, "state"), switch),
+                ("binary_sensor", "Camera", "health", self.topic(source, "health"), health),
+            ]
+            about = {"name": source, "manufacturer": "lstr", "model": "lstr watch", "sw_version": lstr.__version__}
+            shared = {
+                "availability": [{"topic": self.topic("available")}],
+                "device": {"identifiers": [f"lstr_{device}"], **about},
+                "origin": {"name": "lstr", "sw_version": lstr.__version__},
+            }
+            for action, state in states.items():
+                entities.append(("binary_sensor", action, f"action_{identifier(action)}", state, {"icon": "mdi:run"}))
+            for component, name, key, topic, values in entities if self._discovery else ():
+                values = {"name": name, "unique_id": f"lstr_{device}_{key}", "qos": 1, "state_topic": topic, **values}
+                config = f"{self._discovery}/{component}/lstr_{device}/{key}/config"
+                published[config] = json.dumps({**values, **shared}, ensure_ascii=False)
         with self._lock:
             self._sources = {self.topic(source, "set"): source for source in actions}
             for topic in self._retained.keys() - published.keys() - unchanged:
@@ -248,36 +266,6 @@ class MqttNotifier(Notifier):
             if self.service and self.service.watch_source:
                 with suppress(LstrError):  # an unknown source, or a full disk
                     self.service.watch_source(source, message.payload == b"ON")
-
-    def _describe(self, source: str, actions: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield topic and description of the entities of a source, which are one device of Home Assistant."""
-        device = identifier(self.prefix, source)
-        shared = {
-            "availability": [{"topic": self.topic("available")}],
-            "device": {
-                "identifiers": [f"lstr_{device}"],
-                "name": source,
-                "manufacturer": "lstr",
-                "model": "lstr watch",
-                "sw_version": lstr.__version__,
-            },
-            "origin": {"name": "lstr", "sw_version": lstr.__version__},
-        }
-        last = {"json_attributes_topic": self.topic(source, "event"), "icon": "mdi:history"}
-        switch = {"command_topic": self.topic(source, "set")}
-        health = {"device_class": "connectivity", "entity_category": "diagnostic"}
-        entities: list[tuple[str, str, str, str, dict[str, Any]]] = [
-            ("sensor", "Last action", "last", self.topic(source, "last"), last),
-            ("switch", "Watched", "switch", self.topic(source, "state"), switch),
-            ("binary_sensor", "Camera", "health", self.topic(source, "health"), health),
-        ]
-        for action in actions:
-            state = self.topic(source, action, "state")
-            entities.append(("binary_sensor", action, f"action_{identifier(action)}", state, {"icon": "mdi:run"}))
-        for component, name, key, state, values in entities:
-            topic = f"{self._discovery}/{component}/lstr_{device}/{key}/config"
-            values = {"name": name, "unique_id": f"lstr_{device}_{key}", "qos": 1, "state_topic": state, **values}
-            yield topic, {**values, **shared}
 
 
 def safe_level(name: str) -> str:

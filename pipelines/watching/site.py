@@ -5,7 +5,6 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from time import monotonic
 from typing import Annotated, Any, Literal
@@ -84,19 +83,17 @@ class EventQuery(Struct, forbid_unknown_fields=True):
     limit: int = 50
 
 
-@dataclass(frozen=True)
 class WatchSite:
     """The application of a service: its page, a stream of what happens, changes by people, and health.
 
     Args:
-        dashboard: What the page shows.
         service: The service; its methods raise LstrError, which the page shows.
         ending: Returns an event that is set when streams are to end.
     """
 
-    dashboard: Dashboard
-    service: Any
-    ending: Callable[[], threading.Event]
+    def __init__(self, service: Any, ending: Callable[[], threading.Event]):
+        self.service, self.ending = service, ending
+        self.dashboard: Dashboard = service.dashboard
 
     def app(self) -> Starlette:
         """Return the application."""
@@ -204,9 +201,8 @@ class WatchSite:
         body = await read_body(request, SourceBody, MAX_REQUEST_BYTES)
         name, address = body.name.strip(), body.address.strip()
         if not NAME.fullmatch(name):
-            raise RequestError(
-                "The name of the source is not valid.", "use letters, digits, spaces, points and hyphens."
-            )
+            hint = "use letters, digits, spaces, points and hyphens."
+            raise RequestError("The name of the source is not valid.", hint)
         if not address or NOT_IN_ADDRESS.search(address):
             raise RequestError("The address is not valid.", "enter one such as rtsp://camera/stream; %20 is a space.")
         await run_in_threadpool(self.service.add, name, address)

@@ -7,7 +7,6 @@ let model = 0, which = "", sought = ""; /* the checkpoint, which of its errors a
 let videos = [], errors = [], shown = null, chosen = -1, spokenError = ""; /* chosen: the place of an error; spokenError: its text for a screen reader */
 
 const spanOf = ([label, start, end, verdict, ...more]) => ({ label: classes[label], start, end, verdict, kind: more.at(-1) });
-const byStart = (one, other) => one.start - other.start || one.end - other.end;
 const errorsOf = (video) => [...video.labels, ...video.detections].map(spanOf).filter(({ verdict }) => verdict in NAMES).sort(byStart);
 const wholeSeconds = () => Math.max(step, shown.duration);
 const clock = (time, digits = 2) => clockText(time, digits, shown.duration >= 3600);

@@ -17,14 +17,12 @@ function numberAt(time) {
   }
   return low;
 }
-const side = () => Math.min(1920, Math.ceil(Math.max($("screen").clientWidth, 320) * (devicePixelRatio || 1)));
-const addressOf = (which) => "/frame/" + chosenVideo + "?number=" + which + "&side=" + side();
-
 function picture(which) {
   let image = kept.get(which);
   if (!image) {
+    const side = Math.min(1920, Math.ceil(Math.max($("screen").clientWidth, 320) * (devicePixelRatio || 1)));
     image = new Image();
-    image.src = addressOf(which);
+    image.src = "/frame/" + chosenVideo + "?number=" + which + "&side=" + side;
     kept.set(which, image);
     if (kept.size > KEPT) kept.delete(kept.keys().next().value);
   }

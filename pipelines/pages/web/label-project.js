@@ -35,15 +35,6 @@ function ask(make, then = () => {}) {
   }, then });
   sendNext();
 }
-function turn(deed, video = videoId(), isShown = () => false) {
-  asked.push({ make: () => ["/turn", { deed, video }], then: (entry) => {
-    if (!entry) return notify(deed === "undo" ? "Nothing to undo in this video" : "Nothing to redo in this video");
-    notify(deed === "undo" ? "Undone" : "Redone");
-    const label = entry.changes.find(({ kind, after }) => kind === "label" && after);
-    if (!isShown(entry) && label && video === videoId() && !isEditing()) chooseLabel(label.key);
-  } });
-  sendNext();
-}
 async function sendNext() {
   if (sending || !asked.length) return;
   sending = true;

@@ -148,13 +148,16 @@ function resetDraft() {
 }
 /* Undo in a review takes back its last decision, in whichever video that was, and shows the proposal again. */
 function turnHere(deed) {
-  const at = (reviewed && deed === "undo" && decidedIn.pop()) ?? chosenVideo;
-  turn(deed, videos[at].id, (entry) => {
-    const change = entry.changes.find(({ kind, after }) => kind === "proposal" && after?.state === "open");
-    if (!reviewed || !change) return false;
-    review([at, change.key]);
-    return true;
-  });
+  const at = (reviewed && deed === "undo" && decidedIn.pop()) ?? chosenVideo, video = videos[at].id;
+  asked.push({ make: () => ["/turn", { deed, video }], then: (entry) => {
+    if (!entry) return notify(deed === "undo" ? "Nothing to undo in this video" : "Nothing to redo in this video");
+    notify(deed === "undo" ? "Undone" : "Redone");
+    const proposal = entry.changes.find(({ kind, after }) => kind === "proposal" && after?.state === "open");
+    const label = entry.changes.find(({ kind, after }) => kind === "label" && after);
+    if (reviewed && proposal) review([at, proposal.key]);
+    else if (label && video === videoId() && !isEditing()) chooseLabel(label.key);
+  } });
+  sendNext();
 }
 function reviewKey({ key: pressed, repeat }, action) {
   if (pressed === "R" && !action) return reviewed ? leaveReview : startReview;

@@ -65,6 +65,7 @@ const countText = (count, noun) => numberText(count) + " " + noun + (count === 1
 const lastPart = (path) => String(path).split(/[\\/]/).filter(Boolean).pop() || String(path);
 /* The order of two texts or two numbers. */
 const compareValues = (one, other) => (typeof one === "string" ? one.localeCompare(other, "en", { numeric: true }) : one === other ? 0 : one - other);
+const byStart = (one, other) => one.start - other.start || one.end - other.end;
 const middle = (values) => {
   const sorted = [...values].sort((one, other) => one - other), half = sorted.length >> 1;
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
@@ -72,14 +73,6 @@ const middle = (values) => {
 
 /* Colours: of the theme as values for canvases, of classes as the data has them. */
 const theme = {};
-function readTheme() {
-  const probe = document.body.appendChild(document.createElement("span"));
-  for (const name of ["ink", "soft", "line", "card", "well", "truth", "no-action"]) {
-    probe.style.color = "var(--" + name + ")";
-    theme[name] = getComputedStyle(probe).color;
-  }
-  probe.remove();
-}
 const colourOf = (label) => report.colours[label] ?? theme["no-action"];
 
 /* Light or dark as the system has it, until the button says otherwise. */
@@ -89,7 +82,12 @@ function followTheme(changed) {
   const settle = () => {
     $("theme").title = isDark() ? "Light colours" : "Dark colours";
     $("theme").setAttribute("aria-label", $("theme").title);
-    readTheme();
+    const probe = document.body.appendChild(document.createElement("span"));
+    for (const name of ["ink", "soft", "line", "card", "well", "truth", "no-action"]) {
+      probe.style.color = "var(--" + name + ")";
+      theme[name] = getComputedStyle(probe).color;
+    }
+    probe.remove();
     changed();
   };
   $("theme").addEventListener("click", () => {

@@ -151,7 +151,7 @@ function groupByClass(entries) {
     if (!groups.has(entry.label)) groups.set(entry.label, []);
     groups.get(entry.label).push(entry);
   }
-  for (const group of groups.values()) group.sort((one, other) => one.start - other.start || one.end - other.end);
+  for (const group of groups.values()) group.sort(byStart);
   return groups;
 }
 /* The pairs [label, detection] of all classes. */

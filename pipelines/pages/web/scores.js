@@ -21,7 +21,6 @@ function wall(time) {
 }
 const gaps = (timeline.gaps || []).map((gap) => (Array.isArray(gap) ? gap : [gap.start, gap.end]))
   .filter(([start, end]) => end > start);
-const byStart = (one, other) => one.start - other.start || one.end - other.end;
 const detected = [...(timeline.segments || [])].sort(byStart); /* as the run decided */
 let segments = detected; /* as the thresholds that are tried decide */
 const truth = report.truth && [...report.truth].sort(byStart); /* the labels, or null */

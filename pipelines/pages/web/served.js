@@ -6,8 +6,6 @@ async function post(path, body) {
   if (!answer.ok) throw new Error([found.error ?? "The server refused (" + answer.status + ").", found.hint].filter(Boolean).join(" "));
   return found;
 }
-/* fetch throws a TypeError without an answer. */
-const explain = (error) => (error instanceof TypeError ? "No answer: is lstr label still running?" : error.message);
 let noticeTimer = 0;
 function notify(text) {
   $("notice").textContent = text;

@@ -11,8 +11,8 @@ from lstr.extractors.video.exact_frames import index_frames
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.labelling import training
 from lstr.pipelines.labelling.label import label
-from lstr.pipelines.labelling.proposals import Candidate, propose
-from lstr.pipelines.labelling.values import About, Label
+from lstr.pipelines.labelling.proposals import propose
+from lstr.pipelines.labelling.values import About, Label, Proposal
 from tests.support.browser import HOSTILE, UNAVAILABLE, wait_for
 from tests.support.labelling import labels_of, put
 from tests.support.videos import write_video
@@ -213,7 +213,7 @@ def test_label_with_proposals(show, labelling, monkeypatch):
     project = labelling.project
 
     def offer(video: str, *proposals: tuple, model: str = "m"):
-        candidates = [Candidate(name, start, end, peak, 0.5) for start, end, name, peak in proposals]
+        candidates = [Proposal(name, start, end, peak, 0.5, "") for start, end, name, peak in proposals]
         project.propose(video, lambda state, history: propose(state, history, video, model, candidates, 4.0))
 
     offer("a", (1.0, 2.0, "kick", 0.9), (0.5, 0.9, "hug", 0.45))

@@ -11,7 +11,6 @@ from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import (
-    Candidate,
     accept,
     find_candidates,
     find_open,
@@ -20,7 +19,7 @@ from lstr.pipelines.labelling.proposals import (
     reject,
 )
 from lstr.pipelines.labelling.search import HASH_DIGITS, Proposer, check_model
-from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Search
+from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Proposal, Search
 from lstr.timeline import Thresholds, Timeline, segments_in
 from tests.support.labelling import action, new_id, put
 from tests.support.waiting import wait_until
@@ -28,7 +27,7 @@ from tests.support.waiting import wait_until
 
 def offer(project, *spans: tuple, model: str = "one", video: str = "a"):
     """Propose spans (start, end, action) of a model; actions are kicks if not given."""
-    candidates = [Candidate(*(label or ("kick",)), start, end, 0.6, 0.5) for start, end, *label in spans]
+    candidates = [Proposal(*(label or ("kick",)), start, end, 0.6, 0.5, "") for start, end, *label in spans]
     return project.propose(video, lambda state, history: propose(state, history, video, model, candidates, 20.0))
 
 
@@ -187,8 +186,8 @@ def test_detections_and_near_misses(rules, kick, hug, expected):
     scores = np.zeros((len(kick), 4))
     scores[:, 1], scores[: len(hug), 2], scores[:, 0] = kick, hug, 1 - np.array(kick)
     candidates = find_candidates(scores, CLASSES, rules)
-    assert [(c.label, c.start * 4, c.end * 4, c.peak) for c in candidates] == expected
-    assert all(c.threshold == (rules[c.label] if isinstance(rules, dict) else rules).on for c in candidates)
+    assert [(c.action, c.start * 4, c.end * 4, c.peak) for c in candidates] == expected
+    assert all(c.threshold == (rules[c.action] if isinstance(rules, dict) else rules).on for c in candidates)
 
 
 @pytest.mark.parametrize("highest", [False, True])
@@ -199,7 +198,7 @@ def test_detections_equal_the_timeline_and_near_misses_do_not_overlap_them(highe
     timeline = Timeline(CLASSES, rules)
     events = [event for chunk, row in enumerate(scores) for event in timeline.push((chunk + 1) / 4, row)]
     detected = {(s.label, s.start, s.end) for s in segments_in([*events, *timeline.finish(100)])}
-    peaks = {(c.label, c.start, c.end): c.peak for c in find_candidates(scores, CLASSES, rules)}
+    peaks = {(c.action, c.start, c.end): c.peak for c in find_candidates(scores, CLASSES, rules)}
     assert detected and detected < peaks.keys()
     assert all(peaks[span] >= 0.35 for span in peaks.keys() - detected)
     for label in ("kick", "hug"):

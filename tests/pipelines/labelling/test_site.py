@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from lstr.extractors.video.reader import PyAVReader
-from lstr.pipelines.labelling.proposals import Candidate, propose
+from lstr.pipelines.labelling.proposals import propose
+from lstr.pipelines.labelling.values import Proposal
 from tests.support.browser import write_greys
 from tests.support.labelling import new_id
 from tests.support.requests import Visitor
@@ -123,7 +124,7 @@ def test_invalid_requests_are_refused(labelling, visitor):
 
 def test_an_open_proposal_is_decided_once(labelling, visitor):
     for video, peaks in {"b": (0.9, 0.52), "a": (0.4,), "elsewhere": (0.5,)}.items():
-        candidates = [Candidate("kick", start, start + 0.5, peak, 0.5) for start, peak in enumerate(peaks)]
+        candidates = [Proposal("kick", start, start + 0.5, peak, 0.5, "") for start, peak in enumerate(peaks)]
         make = partial(propose, video=video, model="m", candidates=candidates, duration=4.0)
         labelling.project.propose(video, make)
 

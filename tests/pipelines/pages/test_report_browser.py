@@ -67,18 +67,7 @@ def download(page, button: str) -> str:
 
 
 @pytest.mark.long
-def test_report(show, report, tmp_path):
-    """A report with its video, of a camera, of a long day, with sliders; and the index of reports."""
-    play_a_report(show, report)
-    read_the_clock_of_a_camera(show, tmp_path)
-    scroll_two_hours_of_fifty_classes(show, tmp_path)
-    move_the_sliders(show, tmp_path)
-    for name, journey in (("videos", play_embedded_and_late_videos), ("index", follow_the_index)):
-        (tmp_path / name).mkdir()
-        journey(show, report, tmp_path / name)
-
-
-def play_a_report(show, report) -> None:
+def test_a_report_with_its_video(show, report):
     page = show(report)
     assert page.locator("#warnings").inner_text() == HOSTILE and page.locator("script").count() == 2
     assert "hunter2" not in report.read_text() and "rtsp://camera/live" in page.locator("#run").inner_text()
@@ -113,7 +102,8 @@ def play_a_report(show, report) -> None:
     assert position == pytest.approx(1, abs=0.02)
 
 
-def read_the_clock_of_a_camera(show, tmp_path) -> None:
+@pytest.mark.long
+def test_the_clock_of_a_camera(show, tmp_path):
     """The seconds of a report are behind the clock after a gap; times of the day are shown."""
     gap = {"start": 2, "end": 3, "start_at": "2026-11-25T23:59:55.250+01:00"}
     gap["end_at"] = "2026-11-26T00:00:01.000+01:00"
@@ -128,7 +118,8 @@ def read_the_clock_of_a_camera(show, tmp_path) -> None:
     assert page.evaluate("[0, 1, 2.5, 3].map(wall)") == ["23:59:53", "23:59:54", "23:59:55", "00:00:01"]
 
 
-def scroll_two_hours_of_fifty_classes(show, tmp_path) -> None:
+@pytest.mark.long
+def test_two_hours_of_fifty_classes(show, tmp_path):
     """Only visible lanes are drawn, and only visible rows are elements."""
     chunks, classes = 28_800, ["Background", *(f"action {c}" for c in range(1, 51))]
     scores = np.random.default_rng(0).random((chunks, 51), np.float32)
@@ -147,7 +138,8 @@ def scroll_two_hours_of_fifty_classes(show, tmp_path) -> None:
     assert page.evaluate("now") == 2399 * 3
 
 
-def move_the_sliders(show, tmp_path) -> None:
+@pytest.mark.long
+def test_sliders(show, tmp_path):
     """With a detected label, one below the threshold, one that is never detected, and two false alarms."""
     truth = [Segment(2.0, 4.0, HUG), Segment(5.0, 6.0, HUG), Segment(0.5, 1.0, KICK)]
     write_report(tmp_path / "a.html", timeline_of(Thresholds()), SCORES, truth=truth)
@@ -177,7 +169,8 @@ def move_the_sliders(show, tmp_path) -> None:
     assert parse("csv", text, "").videos["=a"].segments == (Segment(1, 2, "'@x"),)
 
 
-def play_embedded_and_late_videos(show, report, tmp_path) -> None:
+@pytest.mark.long
+def test_embedded_and_late_videos(show, tmp_path):
     """An embedded copy needs no other file; if frames start after the sound, the lanes start with the frames."""
     write_greys(tmp_path / "old.avi", "mpeg4")
     path = report_on(tmp_path / "old.avi", tmp_path / "report.html", embed=10**6)
@@ -193,7 +186,8 @@ def play_embedded_and_late_videos(show, report, tmp_path) -> None:
         assert page.evaluate("$('video').currentTime") == pytest.approx(5.1 + offset, abs=0.05)
 
 
-def follow_the_index(show, report, tmp_path) -> None:
+@pytest.mark.long
+def test_the_index(show, report, tmp_path):
     """By overlap or onset: the kick from 0 to 10 s is not found by a detection of two seconds."""
     timeline = {"duration": 10.0, "classes": CLASSES, "segments": SEGMENTS, "warnings": [HOSTILE]}
     shutil.copy(report, tmp_path / "a #2.html")
