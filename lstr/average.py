@@ -6,8 +6,6 @@ of 11 averages of models of UT-Interaction and in 8 of 11 of UR Fall.
 It is a kind like any other, in streams, for whole videos and in files, but it is put together and never trained.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -48,8 +46,7 @@ class AverageConfig(WindowConfig, frozen=True):
     uses: ClassVar[Uses] = Uses(anticipation=True, heads=False)
 
     kind: str = "average"
-    # Each a `Member`, or its JSON object.
-    members: tuple[Any, ...] = ()
+    members: tuple[Any, ...] = ()  # each a `Member`, or its JSON object
 
     def __post_init__(self) -> None:
         members: list[Member] = []

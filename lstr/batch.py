@@ -1,7 +1,5 @@
 """The prediction of a whole stored video: what every stream must equal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

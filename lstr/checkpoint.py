@@ -3,8 +3,6 @@
 A file may come from anywhere. The sizes that it states are compared with its bytes before anything is allocated.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import pickle
@@ -115,8 +113,7 @@ def read(path: str | Path) -> Any:
         inside = next((path / name for name in ("checkpoint.pt", "best.pt") if (path / name).is_file()), None)
         hint = f"use a file, such as {inside}." if inside else "use the checkpoint.pt that `lstr train` wrote."
         raise CheckpointError(f"{path} is a folder, not a checkpoint.", hint)
-    # Opening a FIFO would wait for a writer.
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():  # opening a FIFO would wait for a writer
         raise CheckpointError(f"{path} is not a regular file.", "use a file on a disk.")
     try:
         with path.open("rb") as file:
@@ -215,7 +212,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         with Bounded(path, tensors):
             model = make_model(config, len(classes))
         own = model.state_dict()
-        _check_sizes(path, tensors, own)
+        check_plain(path, tensors, own)
     except CheckpointError as error:
         raise name_kind(error, config.kind, fitting) from error
     if TABLE in own and own[TABLE].shape != tensors[TABLE].shape:
@@ -227,29 +224,17 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     )
 
 
-def _check_sizes(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Raise CheckpointError for tensors that do not fit a model."""
-    for what, names in (("lacks", set(expected) - set(tensors)), ("has unknown", set(tensors) - set(expected))):
-        if names:
-            shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            raise CheckpointError(f"{path} {what} tensors: {shown}.", "use a checkpoint of the LSTR architecture.")
-    check_plain(path, tensors, expected)
-    for name, tensor in tensors.items():
-        shape = expected[name].shape
-        if tensor.shape != shape and (name != TABLE or tensor.shape[1:] != shape[1:]):
-            raise CheckpointError(
-                f"{path}: {name} has shape {tuple(tensor.shape)}, but the model takes {tuple(shape)}.",
-                "use a checkpoint of this configuration.",
-            )
-        if not torch.isfinite(tensor).all():
-            raise CheckpointError(f"{path}: {name} contains values that are not finite.", "use an earlier checkpoint.")
-
-
 def check_plain(path: object, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor] | None = None) -> None:
     """Raise CheckpointError for a tensor that is not plain numbers, each with its own memory, on the CPU.
 
-    With the `expected` tensors of a model, also for numbers of another type than those of the model.
+    With the `expected` tensors of a model, also for names, types and shapes that do not fit them, and for values that
+    are not finite.
     """
+    names = tensors.keys() if expected is None else expected.keys()
+    for what, odd in (("lacks", names - tensors.keys()), ("has unknown", tensors.keys() - names)):
+        if odd:
+            shown = ", ".join(sorted(odd)[:5]) + (f" and {len(odd) - 5} more" if len(odd) > 5 else "")
+            raise CheckpointError(f"{path} {what} tensors: {shown}.", "use a checkpoint of the LSTR architecture.")
     for name, tensor in tensors.items():
         if tensor.is_meta or tensor.is_nested or tensor.is_quantized or tensor.layout != torch.strided:
             fault = "a meta, nested, sparse or quantised tensor, not a plain one"
@@ -264,6 +249,17 @@ def check_plain(path: object, tensors: Mapping[str, Tensor], expected: Mapping[s
             fault = f"of the unexpected type {tensor.dtype}"
         hint = "use a file that lstr train or the published code saved."
         raise CheckpointError(f"{path}: {name} is {fault}.", hint)
+    if expected is None:
+        return
+    for name, tensor in tensors.items():
+        shape = expected[name].shape
+        if tensor.shape != shape and (name != TABLE or tensor.shape[1:] != shape[1:]):
+            raise CheckpointError(
+                f"{path}: {name} has shape {tuple(tensor.shape)}, but the model takes {tuple(shape)}.",
+                "use a checkpoint of this configuration.",
+            )
+        if not torch.isfinite(tensor).all():
+            raise CheckpointError(f"{path}: {name} contains values that are not finite.", "use an earlier checkpoint.")
 
 
 class Bounded(TorchFunctionMode):

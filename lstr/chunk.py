@@ -1,7 +1,5 @@
 """The unit of time: a chunk of video, with one row of features and one decision."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -14,17 +12,14 @@ from numpy.typing import ArrayLike
 
 from lstr.errors import LstrError
 
-# Chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding).
-FEATURES_PER_SECOND = 4
+FEATURES_PER_SECOND = 4  # chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding)
 
 CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
 
 # Chunks. A time this near a chunk's edge is on it: 0.1 + 0.2 s is 0.3 s, and must not label one chunk more.
 TOLERANCE = 1e-6
-# Chunks a second, at most.
-MOST = 1000
-# How a model writes a rate or an offset.
-STORED = re.compile(r"\d{1,9}(/[1-9]\d{0,8})?")
+MOST = 1000  # chunks a second, at most
+STORED = re.compile(r"\d{1,9}(/[1-9]\d{0,8})?")  # how a model writes a rate or an offset
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Clock:
         return {"rate": str(self.rate), **({"offset": str(self.offset)} if self.offset else {})}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Clock:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Clock":
         """Return the clock of a JSON object. Raises ValueError if it is invalid."""
         texts = (values.get("rate", "4"), values.get("offset", "0"))
         if not all(isinstance(text, str) and STORED.fullmatch(text) for text in texts):
@@ -91,8 +86,7 @@ class Clock:
         return (seconds - float(self.offset)) * float(self.rate)
 
 
-# The clock of features that are made here: 4 chunks a second from the beginning.
-CLOCK = Clock()
+CLOCK = Clock()  # the clock of features that are made here: 4 chunks a second from the beginning
 
 
 def taken_features(

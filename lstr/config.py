@@ -1,7 +1,5 @@
 """The settings that every kind of model has; each kind's own are next to it (`lstr.models`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, cast
 

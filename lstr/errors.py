@@ -1,7 +1,5 @@
 """All errors that this package raises: a sentence that describes the error, and a hint for the user."""
 
-from __future__ import annotations
-
 import json
 import reprlib
 from collections.abc import Sequence

@@ -9,8 +9,6 @@ A graph has tensors of fixed shapes, so it steps the number of streams that it w
 number of streams: they pass the graph in groups.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,8 +36,7 @@ ONNX_TYPES = {"tensor(float)": "float32", "tensor(bool)": "bool", "tensor(int64)
 EXPORT_AGAIN = "export the model again with `lstr export`."
 
 Arrays = dict[str, NDArray[Any]]
-# Shape and type by name
-Signature = dict[str, tuple[tuple[int, ...], str]]
+Signature = dict[str, tuple[tuple[int, ...], str]]  # shape and type by name
 
 
 class StreamTensor(msgspec.Struct, frozen=True):
@@ -61,16 +58,13 @@ class StepDescription(msgspec.Struct, frozen=True):
     (B, 1 + ahead, classes), a softmax, and `after.NAME`, which are the next chunk's `before.NAME`.
     """
 
-    # B, the streams of one call of the graph
-    streams: Annotated[int, Meta(ge=1, le=MAX_STREAMS)]
+    streams: Annotated[int, Meta(ge=1, le=MAX_STREAMS)]  # B, the streams of one call of the graph
     rgb_dim: SizeOrZero
     flow_dim: SizeOrZero
     classes: Size
-    # Future chunks that it scores too
-    ahead: SizeOrZero
+    ahead: SizeOrZero  # future chunks that it scores too
     work_length: SizeOrZero
-    # Chunks that its long memory spans; 0 without one
-    long_length: SizeOrZero
+    long_length: SizeOrZero  # chunks that its long memory spans; 0 without one
     kept: dict[str, StreamTensor]
     plan: Form | Joined
 
@@ -101,7 +95,7 @@ class StepDescription(msgspec.Struct, frozen=True):
         }
 
     @classmethod
-    def from_dict(cls, entry: Any) -> StepDescription:
+    def from_dict(cls, entry: Any) -> "StepDescription":
         """Return a description from its JSON object. Raises CheckpointError for anything else."""
         try:
             return msgspec.convert(entry, cls)
@@ -116,7 +110,7 @@ class ExportedConfig(WindowConfig, frozen=True):
         """Check nothing: the description was checked, and `kind` is the exported model's."""
 
     @classmethod
-    def of(cls, step: StepDescription, kind: str) -> ExportedConfig:
+    def of(cls, step: StepDescription, kind: str) -> "ExportedConfig":
         """Return the widths and lengths of a step."""
         names = ("rgb_dim", "flow_dim", "work_length", "long_length")
         lengths = {name: getattr(step, name) for name in names}
@@ -136,10 +130,8 @@ class ExportedState:
     """The memory of several streams of an exported step. Make it with `create`."""
 
     step: ExportedStep
-    # By name, each (B, ...).
-    tensors: Arrays
-    # (B,) number of chunks so far, which is the index of the next one.
-    chunks: NDArray[np.int64]
+    tensors: Arrays  # by name, each (B, ...)
+    chunks: NDArray[np.int64]  # (B,) number of chunks so far, which is the index of the next one
 
 
 def open_step(description: StepDescription, graph: bytes) -> ExportedStep:
@@ -212,8 +204,7 @@ def step_streams(
         found, *after = step.session.run(names, values)
         scores.append(found[: len(own)])
         changes.append((own, after))
-    # After all groups, so that an error changes no stream.
-    for own, after in changes:
+    for own, after in changes:  # after all groups, so that an error changes no stream
         for name, array in zip(about.kept, after, strict=True):
             state.tensors[name][own] = array[: len(own)]
     state.chunks[which] += 1

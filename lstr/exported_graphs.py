@@ -4,8 +4,6 @@ The step of a model with a compressed long memory has two forms: with the compre
 of one graph, which share the weights: `plan.changes` chooses.
 """
 
-from __future__ import annotations
-
 import io
 import warnings
 from typing import Any
@@ -20,8 +18,7 @@ from lstr.models.kind import Model
 from lstr.models.layers import Tensors
 from lstr.windows.plans import CHANGES, Plan, check_known, of_two_shapes
 
-# The oldest that has every operation of the models; older runtimes read it.
-OPSET = 18
+OPSET = 18  # the oldest that has every operation of the models; older runtimes read it
 # Constants of at least this size are weights, which both branches share; smaller ones are numbers of the code.
 WEIGHT_BYTES = 256
 
@@ -75,8 +72,7 @@ def make_graph(model: Model, step: StepDescription) -> bytes:
     from onnx import TensorProto, helper
 
     plans: dict[bool, Plan] = {}
-    # Both forms occur in these chunks.
-    for chunk in range(model.config.work_length + model.config.long_stride + 1):
+    for chunk in range(model.config.work_length + model.config.long_stride + 1):  # both forms occur in these chunks
         plan = of_two_shapes(model.planner(np.full(step.streams, chunk)))
         plans.setdefault(CHANGES in plan, plan)
     prefixes = {changes: "" if len(plans) == 1 else "changing/" if changes else "still/" for changes in plans}
@@ -117,8 +113,7 @@ def _traced(model: Model, plan: Plan, tensors: Tensors) -> Any:
     file = io.BytesIO()
     features = torch.zeros(len(next(iter(tensors.values()))), model.config.input_dim)
     with warnings.catch_warnings():
-        # The trace warns about shapes that it takes for constant. They are constant.
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # The trace warns about shapes that it takes for constant. They are constant.
         try:
             torch.onnx.export(
                 PureStep(model, plan, tensors).eval(),

@@ -49,10 +49,8 @@ OURS = {
     "tfn-like": "lstr.models.convolutional:TFN_LIKE_KIND",
     "conv-deconv": "lstr.models.convolutional:CONV_DECONV_KIND",
 }
-# The kind of a published file whose tensors fit it and another kind, or no kind.
-FIRST = "lstr"
-# Kinds that are made of trained models. They cannot be trained themselves.
-TOGETHER = {"average": "lstr.average:KIND"}
+FIRST = "lstr"  # the kind of a published file whose tensors fit it and another kind, or no kind
+TOGETHER = {"average": "lstr.average:KIND"}  # kinds that are made of trained models, and are not trained themselves
 
 
 class Kinds(Mapping[str, "Kind"]):
@@ -113,8 +111,7 @@ def presets() -> dict[str, Preset]:
     found: dict[str, Preset] = {}
     for kind in usable().values():
         for preset, settings in kind.presets.items():
-            # A later kind cannot replace a preset.
-            found.setdefault(preset, settings)
+            found.setdefault(preset, settings)  # a later kind cannot replace a preset
     return dict(sorted(found.items(), key=lambda item: item[1].for_little_video))
 
 
@@ -199,8 +196,7 @@ def read_published(
             config = change(published.config, {**published.settings(found, renamed, changes), **changes})
         except LstrError as error:
             hint = error.hint
-            # Any divisor would load, but all except one give other scores.
-            if "n_heads" in str(error):
+            if "n_heads" in str(error):  # any divisor would load, but all except one give other scores
                 hint = "add --set model.n_heads=… as it was trained; the tensors do not show it."
             raise type(error)(f"{path}: {error}", hint) from error
     except (LookupError, RuntimeError, TypeError) as error:

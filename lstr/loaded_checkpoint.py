@@ -1,7 +1,5 @@
 """A checkpoint in memory, and checks of its entries, for files from anywhere. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -46,7 +44,7 @@ ENTRIES = {"classes": list[str], "recipe": dict | None, "metrics": dict, "extra"
 class Checkpoint:
     """A model ready to score, and what is known of it."""
 
-    model: Model
+    model: "Model"
     """In eval mode, on the CPU; None of an exported file, which has `exported` instead."""
     config: WindowConfig
     classes: tuple[str, ...]
@@ -55,13 +53,13 @@ class Checkpoint:
     path: Path
     metrics: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
-    calibration: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    calibration: dict[str, dict[str, "Tensor"]] = field(default_factory=dict)
     """Batch-norm statistics of random feature networks by stream: part of the recipe that JSON cannot hold."""
     versions: dict[str, str] = field(default_factory=dict)
     format: str = FORMAT
     assumed: dict[str, Any] = field(default_factory=dict)
     """Configuration that neither the file nor the caller states."""
-    exported: ExportedStep | None = None
+    exported: "ExportedStep | None" = None
     """The step of an exported file, which runs without torch."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """The origin that the model file states; empty for a checkpoint."""
@@ -92,8 +90,7 @@ def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
         for name, shape in ENTRIES.items():
             found[name] = msgspec.convert(json.loads(content[name]), shape)
         name = "classes"
-        # Names are written to files, which cannot hold a lone surrogate.
-        "".join(found[name]).encode()
+        "".join(found[name]).encode()  # names are written to files, which cannot hold a lone surrogate
         name = "thresholds"
         msgspec.convert(found["extra"].get(name) or {}, dict[str, Rule])
     except (LookupError, TypeError, ValueError, RecursionError) as error:

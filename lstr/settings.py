@@ -1,7 +1,5 @@
 """Configuration: structs with fields that msgspec checks, and changes to them by name."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -35,8 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Raises ConfigError that names the first wrong field and its value.
     """
 
-    prefix: ClassVar[str] = ""
-    """What comes before the name of a field in messages."""
+    prefix: ClassVar[str] = ""  # what comes before the name of a field in messages
 
     def __post_init__(self) -> None:
         check_fields(self)

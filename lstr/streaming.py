@@ -7,8 +7,6 @@
 `lstr.models.lstr_step` describes the step and the memory of LSTR.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -48,18 +46,14 @@ class StreamState:
     It is valid for the weights that the model had at that time.
     """
 
-    # Computed from the weights alone; states of one model may share them.
-    constants: Any
-    # By name, each (B, ...), of a size that never changes.
-    tensors: Tensors
-    # (B,) number of chunks so far, which is the index of the next one.
-    chunks: NDArray[np.int64]
+    constants: Any  # computed from the weights alone; states of one model may share them
+    tensors: Tensors  # by name, each (B, ...), of a size that never changes
+    chunks: NDArray[np.int64]  # (B,) number of chunks so far, which is the index of the next one
     model: Model
     planner: Planner
     # For streams that step alone: the plans of their next chunks, by stream and chunk.
     plans: dict[int, dict[int, Tensors]] = field(default_factory=dict)
-    # The step as CUDA graphs, after `capture`.
-    captured: CapturedStep | None = None
+    captured: "CapturedStep | None" = None  # the step as CUDA graphs, after `capture`
 
 
 def create(model: Model, n_streams: int = 1) -> StreamState:
@@ -91,8 +85,7 @@ def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
         raise LstrError(f"The state has no stream {wrong[0]}.", f"use streams 0 to {len(state.chunks) - 1}.")
     state.chunks[which] = 0
     for tensor in state.tensors.values():
-        # 0 times infinity is not 0: a number that overflowed would outlive its video.
-        if tensor.is_floating_point():
+        if tensor.is_floating_point():  # 0 times infinity is not 0: a number that overflowed would outlive its video
             tensor[which] = 0
 
 
@@ -152,8 +145,7 @@ def step_streams(
             raise LstrError(f"The {name} features are not numbers: {error}.", hint) from error
         parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
     features, which = torch.cat(parts, dim=1), list(streams)  # (n, D)
-    # On their own device: moving them first would wait for the GPU.
-    if not torch.isfinite(features).all():
+    if not torch.isfinite(features).all():  # on their own device: moving them first would wait for the GPU
         raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
     if state.captured:
         every = features.new_zeros(len(state.chunks), features.shape[1])
@@ -169,8 +161,7 @@ def step_streams(
             plan = _as_tensors(needed(state.planner(state.chunks[which])), device)
         else:
             chunk = int(state.chunks[first])
-            # The stream has used up its plans, or started over.
-            if chunk not in state.plans.get(first, {}):
+            if chunk not in state.plans.get(first, {}):  # the stream has used up its plans, or started over
                 chunks = np.arange(chunk, chunk + PLANNED_CHUNKS)
                 ahead = state.planner.plan(chunks, np.zeros_like(chunks))
                 pieces = {name: np.split(values, PLANNED_CHUNKS) for name, values in ahead.items()}

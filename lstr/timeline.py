@@ -1,7 +1,5 @@
 """Scores to events and segments, causally."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -341,7 +339,7 @@ def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Threshol
 
 
 def thresholds_of(
-    loaded: Checkpoint, overrides: Mapping[str, Any] | None = None
+    loaded: "Checkpoint", overrides: Mapping[str, Any] | None = None
 ) -> Thresholds | Mapping[str, Thresholds]:
     """Return the thresholds of a checkpoint, by class if `lstr evaluate` or `lstr learn` chose them, else the defaults.
 

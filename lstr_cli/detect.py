@@ -251,5 +251,4 @@ def _follow(
                 case Opened():
                     messages.submit(view.start)
         except KeyboardInterrupt as interrupted:
-            # wherever it fell, the job first writes the files of live sources
-            answer = job.throw(interrupted)
+            answer = job.throw(interrupted)  # wherever it fell, the job first writes the files of live sources

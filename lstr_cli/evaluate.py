@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lstr.settings import parse_rate
+from lstr.settings import convert, parse_rate
 from lstr_cli import console
 from lstr_cli.options import (
     DATA,
@@ -146,14 +146,16 @@ def _show(result: "EvaluateResult", to: str | None, as_json: bool, show_all: boo
     elif to:
         click.echo(paper_table(findings.judged, to), nl=False)
     else:
-        show_findings(findings, result.sentence, show_all)
+        show_findings(findings, result.document.get("sentence", ""), show_all)
     if result.page:
         console.say(f"report: {result.page.resolve()}")
 
 
 def _compare_on_videos(paths: tuple[str, ...], settings: Changes, **others: Any) -> "EvaluateResult":
     """Measure model files on videos that none was trained on; without --labels the last path is the labels."""
-    from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
+    from lstr.pipelines.evaluation.analysis import RESAMPLES
+    from lstr.pipelines.evaluation.comparison import compare_models
+    from lstr.pipelines.evaluation.evaluate import EvaluateOptions
     from lstr.pipelines.model_files.model_file import is_meant_as_model
 
     models = [*takewhile(is_meant_as_model, paths)]
@@ -169,9 +171,9 @@ def _compare_on_videos(paths: tuple[str, ...], settings: Changes, **others: Any)
         raise click.UsageError(
             f"{unfit[0]} is only for checkpoints on features: remove it, or specify features and --labels."
         )
-    shared = {"subset": others["subset"], "output": others["output"], "models": models}
-    chosen = settings.build(ComparisonOptions, "resamples", videos=given[:-1], labels=given[-1], **shared)
-    return console.follow(compare_models(chosen), "videos")
+    resamples = convert(EvaluateOptions, "resamples", settings.pop("resamples", RESAMPLES))
+    job = compare_models(models, given[:-1], given[-1], others["subset"], resamples, others["output"])
+    return console.follow(job, "videos")
 
 
 def show_findings(findings: "Findings", verdict: str, show_all: bool) -> None:

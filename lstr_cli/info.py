@@ -129,7 +129,7 @@ def doctor(as_json):
 
     findings = examine()
     if as_json:
-        console.show_json([vars(finding) for finding in findings])
+        console.show_json([finding._asdict() for finding in findings])
     else:
         rows = [(MARKS[f.ok], f.what, f.found) for f in findings]
         console.show_table("lstr doctor", ("", "what", "found"), rows)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr.settings import parse_rate, parse_seconds
 from lstr_cli import console
@@ -32,7 +31,6 @@ from lstr_cli.options import (
 
 if TYPE_CHECKING:  # they import numpy
     from lstr.pipelines.learning.plan import StepProgress
-    from lstr.pipelines.learning.preparation import Learning
 
 # The share of a step after which its own speed says as much as the plan: the first of it waits for networks
 TRUST = 0.05
@@ -100,7 +98,7 @@ def learn(videos, labels, lists, output, settings, dry_run, make_default, as_jso
     """
     from lstr.pipelines.annotations.label_files import divide_paths
 
-    videos, labels = divide_paths([*videos, labels], VIDEO_SUFFIXES)
+    videos, labels = divide_paths([*videos, labels])
     if not videos and not lists:
         raise click.UsageError("Specify a video, a folder, a pattern or a --list, and after it the labels.")
     from lstr.pipelines.learning.plan import LearnOptions
@@ -180,8 +178,21 @@ def follow(events: Iterator, plan_to_stdout: bool = False) -> Any:
         match event:
             case Learning() if plan_to_stdout:
                 console.show_json({**event.plan.to_dict(), "model": str(event.model), "is_resumed": event.is_resumed})
-            case Learning():
-                _say_plan(event)
+            case Learning(plan=plan):
+                rows = [(f"{at}", one.name, console.clock(one.seconds)) for at, one in enumerate(plan.steps, start=1)]
+                videos = ", ".join(f"{n} {subset}" for subset, n in plan.videos.items())
+                minutes = sum(plan.chunks.values()) / 240
+                console.say(f"{plan.n_classes} classes; videos: {videos}, {minutes:.1f} minutes in all; {plan.split}")
+                console.show_table("plan, by the speed of this machine", ("", "step", "time"), rows, (0, 2), False)
+                within = f" (may take {console.clock(plan.budget)})" if plan.budget else ""
+                epochs = [f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items() if n]
+                epochs += [f"the {stream} network unchanged" for stream, n in plan.epochs.items() if not n]
+                size = f"{plan.bytes / 1e6:.0f} MB of disk"
+                console.say(f"about {console.clock(plan.seconds)} in all{within}; {', '.join(epochs)}; {size}")
+                models = " and ".join("+".join(streams) for streams in plan.models)
+                console.say(f"models ({plan.preset}): {models}{', averaged' if len(plan.models) > 1 else ''}")
+                begun = "resumes in" if event.is_resumed else "everything is kept in"
+                console.say(f"{begun} {event.workspace.path}; after Ctrl-C run the same command again")
             case StepProgress():
                 name = f"{event.number}/{event.steps} {event.step.name}"
                 of_step, of_all = remaining.update(event, monotonic())
@@ -227,25 +238,6 @@ def follow_in_json(events: Iterator) -> Any:
                 case Finished(result):
                     pass
     return result
-
-
-def _say_plan(planned: "Learning") -> None:
-    """Print the steps, how long they take, and how much disk they need."""
-    plan = planned.plan
-    rows = [(f"{at}", step.name, console.clock(step.seconds)) for at, step in enumerate(plan.steps, start=1)]
-    videos = ", ".join(f"{n} {subset}" for subset, n in plan.videos.items())
-    minutes = sum(plan.chunks.values()) / 240
-    console.say(f"{plan.n_classes} classes; videos: {videos}, {minutes:.1f} minutes in all; {plan.split}")
-    console.show_table("plan, by the speed of this machine", ("", "step", "time"), rows, (0, 2), is_result=False)
-    within = f" (may take {console.clock(plan.budget)})" if plan.budget else ""
-    epochs = [f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items() if n]
-    epochs += [f"the {stream} network unchanged" for stream, n in plan.epochs.items() if not n]
-    size = f"{plan.bytes / 1e6:.0f} MB of disk"
-    console.say(f"about {console.clock(plan.seconds)} in all{within}; {', '.join(epochs)}; {size}")
-    models = " and ".join("+".join(streams) for streams in plan.models)
-    console.say(f"models ({plan.preset}): {models}{', averaged' if len(plan.models) > 1 else ''}")
-    begun = "resumes in" if planned.is_resumed else "everything is kept in"
-    console.say(f"{begun} {planned.workspace.path}; after Ctrl-C run the same command again")
 
 
 @click.command("demo", cls=Command)

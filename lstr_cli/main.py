@@ -170,8 +170,7 @@ def _fail(sentence: str, hint: str, code: int) -> int:
 class StandardStream(io.FileIO):
     """Standard output or error that drops everything after an error; `raises` is true for output."""
 
-    refused: OSError | None = None
-    """The first error"""
+    refused: OSError | None = None  # the first error
     was_closed = raises = False
 
     def write(self, data: Any) -> int:

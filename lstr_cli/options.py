@@ -1,7 +1,5 @@
 """Options of commands: headings of the help, settings of `--set`, and amounts that people write with units."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import partial

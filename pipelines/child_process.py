@@ -77,32 +77,10 @@ def end(children: Sequence[ChildProcess]) -> None:
         child.process.wait()
 
 
-def send_events(connection: Connection, events: Generator[object, None, None], hint: str) -> None:
-    """Send the events of a job to the parent, and at the end its error; `hint` is for unexpected errors."""
-    last = 0.0
-    try:
-        with closing(events):
-            for event in events:
-                if isinstance(event, Progress):
-                    if event.done != event.total and monotonic() - last <= PROGRESS_SECONDS:
-                        continue
-                    last = monotonic()
-                try:
-                    connection.send(event)
-                except OSError:  # the parent is gone
-                    raise KeyboardInterrupt from None
-    except EOFError:
-        return
-    except LstrError as error:
-        connection.send(error)
-    except Exception as error:
-        connection.send(ExtractorError(f"A worker process failed: {describe_error(error)}", hint))
-
-
 def serve_parent(work: Callable[[Connection], Generator[object, None, None]], hint: str) -> None:
-    """Send the events of `work` to the parent process over the socket, like `send_events`.
+    """Send the events of `work` to the parent process over the socket, and at the end its error.
 
-    The parent ends this process by SIGTERM, or by ending itself.
+    `hint` is for unexpected errors. The parent ends this process by SIGTERM, or by ending itself.
     """
 
     def report(unraisable: Any) -> None:
@@ -113,8 +91,25 @@ def serve_parent(work: Callable[[Connection], Generator[object, None, None]], hi
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent handles a closed terminal
     sys.unraisablehook = report
     with suppress(KeyboardInterrupt, BrokenPipeError):
-        connection = Connection(int(sys.argv[1]))
-        send_events(connection, work(connection), hint)
+        connection, last = Connection(int(sys.argv[1])), 0.0
+        events = work(connection)
+        try:
+            with closing(events):
+                for event in events:
+                    if isinstance(event, Progress):
+                        if event.done != event.total and monotonic() - last <= PROGRESS_SECONDS:
+                            continue
+                        last = monotonic()
+                    try:
+                        connection.send(event)
+                    except OSError:  # the parent is gone
+                        raise KeyboardInterrupt from None
+        except EOFError:  # it needs no more
+            pass
+        except LstrError as error:
+            connection.send(error)
+        except Exception as error:
+            connection.send(ExtractorError(f"A worker process failed: {describe_error(error)}", hint))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process is already ending
 
 

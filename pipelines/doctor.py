@@ -5,8 +5,8 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from lstr.errors import ExtractorError
 from lstr.extractors.networks.manifest import read_manifest
@@ -21,8 +21,7 @@ LIBRARIES = "apt install libgl1 libglib2.0-0 libxcb1, which OpenCV needs; docs/h
 CPU_BUILD = "see docs/how-to/install.md to install the CPU-only build, without NVIDIA's libraries."
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """The result of one check; `ok` is None for a missing optional part, `hint` is a command or an instruction."""
 
     what: str

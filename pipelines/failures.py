@@ -6,9 +6,8 @@ import os
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from lstr.errors import ExhaustedError, LstrError, OutputError
 from lstr.extractors.stages import WRITE, stage_of
@@ -28,8 +27,7 @@ LONGEST_NAME = 200  # bytes of the name of a log; file systems allow 255
 FAILED, LOGS = "failed.jsonl", "logs"
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """The reason why a source failed, and a hint; `traceback` is set only for unexpected errors."""
 
     reason: str

@@ -64,11 +64,3 @@ def peak_memory_mb(status: Path = STATUS) -> float:
         return int(kilobytes) * 1024 / 1e6
     unit = 1 if sys.platform == "darwin" else 1024  # bytes per unit of ru_maxrss
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
-
-
-def make_reproducible() -> None:
-    """Set the environment variables that cuBLAS needs before the first CUDA call of a deterministic run.
-
-    Without them torch before 2.15 raises an error in the first matrix product of such a run on a GPU.
-    """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -18,7 +18,7 @@ from lstr.pipelines.progress import Progress
 
 
 def sampled_inputs(
-    twostream: TwoStream, videos: Mapping[str, Place], workers: FlowWorkers | None, n_chunks: int, what: str
+    twostream: TwoStream, videos: Mapping[str, Place], workers: FlowWorkers | None, n_chunks: int
 ) -> Generator[Progress, None, dict[str, list[NDArray[np.uint8]]]]:
     """Return inputs of the networks from chunks that are spread evenly over videos: first crops (H, W, C) by stream.
 
@@ -29,7 +29,6 @@ def sampled_inputs(
         videos: The videos by id.
         workers: Threads that compute flow; None if no network takes flow.
         n_chunks: Number of chunks.
-        what: Name of the task in Progress events.
 
     Raises:
         VideoError: No video can be read.
@@ -62,7 +61,7 @@ def sampled_inputs(
     for at, (video_id, pending) in enumerate(waiting, start=1):
         with skip_failure(videos[video_id]):
             found["flow"].append(twostream.views["flow"].cropped(NO_FRAMES, pending.result())[0])
-        yield Progress(what, at, len(waiting))
+        yield Progress("calibration", at, len(waiting))
     if not taken or (waiting and not found["flow"]):
-        raise VideoError(f"None of the videos for {what} can be read.", "use other videos.")
+        raise VideoError("None of the videos for calibration can be read.", "use other videos.")
     return found

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from threading import Event
 
@@ -24,8 +23,12 @@ from lstr.files.content import write_json
 from lstr.labels.segment import Segment
 from lstr.pipelines.progress import Progress
 
-ACTIONS = ("wave", "jump", "walk", "squat", "punch")
+# Length of a cycle in seconds. For a walk it is in body heights of distance, because with a cycle in seconds the feet
+# would slide.
+PERIODS = {"wave": 0.55, "jump": 0.85, "walk": 0.78, "squat": 1.4, "punch": 0.95}
+ACTIONS = tuple(PERIODS)
 CLASSES = ("Background", *ACTIONS)
+FPS = 30
 ACTION_SECONDS = (1.5, 2.5)
 PAUSE_SECONDS = (1.0, 1.8)
 LEAD_SECONDS, TAIL_SECONDS = (0.5, 1.8), 0.5
@@ -44,27 +47,26 @@ REST, STAND = (4, 10, 10, 6), (2, 5, -2, 4)
 
 @dataclass(frozen=True)
 class SceneConfig:
-    """Settings of the rendered data set: lengths in seconds, even sizes in pixels, `fps` an int or a Fraction."""
+    """Settings of the rendered data set: lengths in seconds, even sizes in pixels."""
 
     n_videos: int = 10
     n_testing: int = 3
     seconds: float = 9.0
     width: int = 160
     height: int = 120
-    fps: Fraction | int = 30
     seed: int = 0
 
     @property
     def n_frames(self) -> int:
-        return round(self.seconds * self.fps)
+        return round(self.seconds * FPS)
 
     @property
     def duration(self) -> float:
-        return float(self.n_frames / Fraction(self.fps))
+        return self.n_frames / FPS
 
     def mark(self) -> str:
         """Identifier that is written into each file; files with equal marks and ids have equal pixels."""
-        text = json.dumps({"drawing": DRAWING, **vars(self)}, sort_keys=True, default=str)
+        text = json.dumps({"drawing": DRAWING, "fps": FPS, **vars(self)}, sort_keys=True)
         return "lstr scenes " + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -116,7 +118,7 @@ def rendering(folder: Path, config: SceneConfig = SceneConfig()) -> Iterator[Pro
             av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container,
         ):
             container.metadata["comment"] = config.mark()
-            stream = container.add_stream("libx264", rate=Fraction(config.fps))
+            stream = container.add_stream("libx264", rate=FPS)
             stream.width, stream.height, stream.pix_fmt = config.width, config.height, "yuv420p"
             stream.options = {"crf": "23", "preset": "veryfast"}
             # x264's output depends on the number of threads; one thread gives the same bytes on any machine.
@@ -172,7 +174,7 @@ def _frames(config: SceneConfig, index: int, segments: list[Segment]) -> Iterato
     # demo.
     noise, lamp, lamp_hertz = rng.uniform(0.3, 0.8), rng.uniform(0.004, 0.01), rng.uniform(0.05, 0.15)
     for k in range(config.n_frames):
-        seconds = float(k / Fraction(config.fps))
+        seconds = k / FPS
         image = actor.draw(stage.copy(), seconds).astype(np.float32)
         image *= 1 + lamp * math.sin(2 * math.pi * lamp_hertz * seconds)
         image += noise * rng.standard_normal(stage.shape, dtype=np.float32)
@@ -230,12 +232,12 @@ class Actor:
             if not segment.start <= seconds < segment.end:
                 continue
             t, length = seconds - segment.start, segment.end - segment.start
-            move, period = MOVES[segment.label]
+            period = PERIODS[segment.label]
             # An integer number of cycles, so that the movement ends in its first pose.
             cycles = t / length * max(1, round(length * tempo / period))
             if segment.label == "walk":
                 cycles = tempo / period * abs(self._place(seconds) - self._place(segment.start)) / self.size
-            act = move(cycles % 1)
+            act = pose_of(segment.label, cycles % 1)
             if self.hand == 0:
                 act = act[[0, 5, 6, 7, 8, 1, 2, 3, 4, 13, 14, 15, 16, 9, 10, 11, 12, 17]]
             return idle + _smooth(min(t, length - t) / FADE_SECONDS) * (act - idle)
@@ -291,46 +293,33 @@ def _join(lean: float, *limbs: tuple[float, float, float, float], lift: float = 
     return np.array([lean, *(value for limb in limbs for value in limb), lift])
 
 
-def _wave(phase: float) -> np.ndarray:
-    swing = math.sin(2 * math.pi * phase)
-    return _join(0, REST, (165, 35 + 14 * swing, 175, 8 + 48 * swing), STAND, STAND)
-
-
-def _jump(phase: float) -> np.ndarray:
-    air = min(max((phase - 0.3) / 0.45, 0.0), 1.0)
-    bend = math.sin(math.pi * phase / 0.3) if phase < 0.3 else 0.0
-    if phase > 0.75:
-        bend = 0.6 * math.sin(math.pi * (phase - 0.75) / 0.25)
-    fly = math.sin(math.pi * air)
-    arm = (-20 * bend, 12 + 115 * fly, -10 * bend, 8 + 130 * fly)
-    leg = (45 * bend, 5 + 14 * fly, -35 * bend, 4 + 14 * fly)
-    return _join(14 * bend, arm, arm, leg, leg, lift=0.24 * 4 * air * (1 - air))
-
-
-def _walk(phase: float) -> np.ndarray:
-    arms, legs = [], []
-    for shift in (0.0, math.pi):
-        swing, back = (f(2 * math.pi * phase + shift) for f in (math.sin, math.cos))
-        arms.append((-30 * swing, 6, 18 - 34 * swing, 3))
-        legs.append((28 * swing, 2, 28 * swing - 45 * max(0.0, back), 2))
-    return _join(5, *arms, *legs)
-
-
-def _squat(phase: float) -> np.ndarray:
-    depth = (1 - math.cos(2 * math.pi * phase)) / 2
-    arm, leg = (5 + 83 * depth, 8, 8 + 84 * depth, 4), (88 * depth, 6 + 10 * depth, -42 * depth, 4)
-    return _join(34 * depth, arm, arm, leg, leg)
-
-
-def _punch(phase: float) -> np.ndarray:
-    # Out in an eighth of a second and back in a quarter: the fastest movement of the data set.
+def pose_of(action: str, phase: float) -> np.ndarray:
+    """Return the pose (18,) of an action at a phase (0 to 1) of its cycle."""
+    turn = 2 * math.pi * phase
+    if action == "wave":
+        swing = math.sin(turn)
+        return _join(0, REST, (165, 35 + 14 * swing, 175, 8 + 48 * swing), STAND, STAND)
+    if action == "jump":
+        air = min(max((phase - 0.3) / 0.45, 0.0), 1.0)
+        bend = math.sin(math.pi * phase / 0.3) if phase < 0.3 else 0.0
+        if phase > 0.75:
+            bend = 0.6 * math.sin(math.pi * (phase - 0.75) / 0.25)
+        fly = math.sin(math.pi * air)
+        arm = (-20 * bend, 12 + 115 * fly, -10 * bend, 8 + 130 * fly)
+        leg = (45 * bend, 5 + 14 * fly, -35 * bend, 4 + 14 * fly)
+        return _join(14 * bend, arm, arm, leg, leg, lift=0.24 * 4 * air * (1 - air))
+    if action == "walk":
+        arms, legs = [], []
+        for shift in (0.0, math.pi):
+            swing, back = math.sin(turn + shift), math.cos(turn + shift)
+            arms.append((-30 * swing, 6, 18 - 34 * swing, 3))
+            legs.append((28 * swing, 2, 28 * swing - 45 * max(0.0, back), 2))
+        return _join(5, *arms, *legs)
+    if action == "squat":
+        depth = (1 - math.cos(turn)) / 2
+        arm, leg = (5 + 83 * depth, 8, 8 + 84 * depth, 4), (88 * depth, 6 + 10 * depth, -42 * depth, 4)
+        return _join(34 * depth, arm, arm, leg, leg)
+    # A punch goes out in an eighth of a second and back in a quarter: the fastest movement of the data set.
     reach = _smooth(2 * phase % 1 / 0.28) * _smooth((1 - 2 * phase % 1) / 0.5)
-    hit, guard = (18 + 74 * reach, 8 - 8 * reach, 140 - 50 * reach, -14 + 6 * reach), (18, 8, 140, -14)
-    arms = (hit, guard) if phase < 0.5 else (guard, hit)
-    return _join(6 + 12 * reach, *arms, (30, 5, 8, 4), (-8, 5, -32, 4))
-
-
-# The pose at a phase (0 to 1), and the length of a cycle in seconds. For a walk it is in body heights of distance,
-# because with a cycle in seconds the feet would slide.
-CYCLES = (_wave, 0.55), (_jump, 0.85), (_walk, 0.78), (_squat, 1.4), (_punch, 0.95)
-MOVES = dict(zip(ACTIONS, CYCLES, strict=True))
+    hit, guard = (18 + 74 * reach, 8 - 8 * reach, 140 - 50 * reach, -14 + 6 * reach), (18.0, 8.0, 140.0, -14.0)
+    return _join(6 + 12 * reach, *((hit, guard) if phase < 0.5 else (guard, hit)), (30, 5, 8, 4), (-8, 5, -32, 4))

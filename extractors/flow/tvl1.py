@@ -1,7 +1,5 @@
 """Constants of TV-L1 for the kernels of processors and GPUs: the defaults of OpenCV 5's DualTVL1OpticalFlow."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +33,7 @@ def stop_bound(h: int, w: int) -> float:
     return float(np.float32(EPSILON * EPSILON * (h * w)))
 
 
-def image_planes(i1: Tensor) -> Tensor:
+def image_planes(i1: "Tensor") -> "Tensor":
     """Return the inputs of a warp, (B, 3, H, W): the image (B, H, W) and its centred gradient, halved at edges."""
     import torch
     import torch.nn.functional as F

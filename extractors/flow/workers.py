@@ -239,8 +239,7 @@ def choose_backend(
     return wanted
 
 
-# Fields (2 · pairs, H, W), and the seconds of their computation.
-TimedFlow = Future[tuple[NDArray[np.uint8], float]]
+TimedFlow = Future[tuple[NDArray[np.uint8], float]]  # fields (2 · pairs, H, W), and the seconds of their computation
 
 
 class ChunkFlow:
@@ -289,8 +288,7 @@ class FlowWorkers:
         # One thread per pair is faster than OpenCV's threads, which would compete with these for the cores.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)
-        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
-        """Its threads, which may run networks too."""
+        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")  # its threads, which may run networks too
         self.warnings: list[str] = []
         self._batching: BatchingThread | None = None
         if chosen == "cuda":

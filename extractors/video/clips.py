@@ -133,8 +133,7 @@ class PacketRing:
         if stream is not self._stream:
             self._shift = None
         if is_key:
-            # RTMP sends new extradata with a packet
-            has_new = packet.has_sidedata("new_extradata")
+            has_new = packet.has_sidedata("new_extradata")  # RTMP sends new extradata with a packet
             extradata = bytes(packet.get_sidedata("new_extradata")) if has_new else b""
             units = parameter_units(codec, data)
             if extradata or stream is not self._stream or units not in ((), self._coding and self._coding.units):

@@ -65,7 +65,15 @@ class ExactFrames:
             raise IndexError(number)
         with self._lock:
             try:
-                picture = self._cache[number] if number in self._cache else self._find(number)
+                picture, key = self._cache.get(number), self._key_before(number)
+                if not picture and self._at >= 0 and 0 < number - self._at <= max(AHEAD, number - key):
+                    picture = self._decode_to(number)
+                while not picture:
+                    self._stop()
+                    self._pictures = self._decoded_from(key)
+                    if (picture := self._decode_to(number)) or key == 0:
+                        break
+                    key = self._key_before(key - 1)
             except (av.error.FFmpegError, OSError, ValueError) as error:
                 self._stop()
                 raise unreadable(str(self.index.path), error) from error
@@ -79,19 +87,6 @@ class ExactFrames:
                 self._cache.move_to_end(number)
             size = working_size(picture.width, picture.height, long_side, self.index.sample_aspect, picture.rotation)
             return render(picture, size, self._reformatter)
-
-    def _find(self, number: int) -> av.VideoFrame | None:
-        """Decode a frame from where the reader is, or from a key frame before it."""
-        key = self._key_before(number)
-        if self._at >= 0 and 0 < number - self._at <= max(AHEAD, number - key):
-            if picture := self._decode_to(number):
-                return picture
-        while True:
-            self._stop()
-            self._pictures = self._decoded_from(key)
-            if (picture := self._decode_to(number)) or key == 0:
-                return picture
-            key = self._key_before(key - 1)
 
     def _key_before(self, number: int) -> int:
         """Return the number of the last key frame up to a frame; 0 without one."""

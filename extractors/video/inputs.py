@@ -265,8 +265,7 @@ class Input:
     source: str | BinaryIO = field(repr=False)
     demuxer: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    # Whether it has no end: its end is then a lost connection, and a slow reader drops chunks.
-    lasting: bool = True
+    lasting: bool = True  # whether it has no end: its end is then a lost connection, and a slow reader drops chunks
     is_over: bool = False  # whether it has ended before, so that a recording at its URL was already processed
     named: bool = False  # whether the user chose the id
 
@@ -328,7 +327,6 @@ def parse_live(source: str | Path) -> Input | None:
         parts = []
     # the id must not reveal a user name, a query or secret parts of the path
     words = [re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-.") for part in parts if "=" not in part and "@" not in part]
-    # the sender closes a bare TCP connection after the last frame
-    lasting = scheme != "tcp"
+    lasting = scheme != "tcp"  # the sender closes a bare TCP connection after the last frame
     name = "-".join(filter(None, words)) or "stream"
     return Input(name, text, options=PROMPT | OPTIONS.get(scheme, {}), lasting=lasting)

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from time import monotonic
@@ -36,13 +36,8 @@ MAX_JUMP_S = 24 * 3600  # a larger jump of timestamps is an error; the clock con
 SLOWEST_STEP, FASTEST_STEP = Fraction(10), Fraction(1, 240)  # seconds per frame that a source may declare
 DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before each attempt to reconnect; the last one for all later attempts
 
-
-@dataclass(frozen=True)
-class Moment:
-    """A point in time, in seconds of the monotonic clock and as local wall clock time with time zone."""
-
-    monotonic: float = field(default_factory=monotonic)
-    wall: datetime = field(default_factory=lambda: datetime.now().astimezone())
+# A point in time, in seconds of the monotonic clock and as local wall clock time with time zone.
+Moment = tuple[float, datetime]
 
 
 class LiveReader:
@@ -326,7 +321,7 @@ class LiveReader:
                 self.dropped += 1
                 self._missing = merge_gaps([*self._missing, Gap(oldest.index, oldest.index + 1, "dropped")])
             self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
-            self._chunks.append((chunk, Moment()))
+            self._chunks.append((chunk, (monotonic(), datetime.now().astimezone())))
             self.changed.notify_all()
 
     def _is_finite(self) -> bool:

@@ -41,31 +41,23 @@ class Video:
     """Metadata of the video stream in a file."""
 
     path: Path
-    width: int
+    width: int  # like the height, of the coded frame: before sample aspect ratio and rotation are applied
     height: int
-    """Size of the coded frame, before sample aspect ratio and rotation are applied."""
     codec: str
-    bits: int
-    """Bits per sample."""
+    bits: int  # bits per sample
     sample_aspect: Fraction
     rotation: int
     ticks: NDArray[np.int64]
     """(n,) start of each frame on the container's clock, in units of `time_base`, in display order, beginning with the
     first decodable frame; frame numbers if the clock is `average rate`. A day at 25 frames per second takes 17 MB."""
     time_base: Fraction
-    last_duration: Fraction
-    """Duration of the last frame in seconds."""
+    last_duration: Fraction  # duration of the last frame in seconds
     header_frames: int
-    clock: str
-    """`container`, or `average rate` if the timestamps are missing or not in the order of the frames."""
-    damage: str
-    """Description of damaged packets, in a phrase; empty for a whole file."""
-    left_out: int
-    """Number of packets before the first decodable frame; they are never shown."""
-    keys: NDArray[np.int64]
-    """Times of the key frames, ascending, in units of `time_base`."""
-    start: float
-    """Time in seconds that a player displays for the first frame."""
+    clock: str  # `container`, or `average rate` if the timestamps are missing or not in the order of the frames
+    damage: str  # description of damaged packets, in a phrase; empty for a whole file
+    left_out: int  # number of packets before the first decodable frame; they are never shown
+    keys: NDArray[np.int64]  # times of the key frames, ascending, in units of `time_base`
+    start: float  # time in seconds that a player displays for the first frame
 
     @property
     def end(self) -> Fraction:

@@ -64,8 +64,7 @@ def inside(zones: Zones, height: int, width: int) -> NDArray[np.bool_]:
     return union
 
 
-# Time constant: a permanent change of a pixel is blended in by 63 % (1 − 1/e) after this time.
-BACKDROP_SECONDS = 30.0
+BACKDROP_SECONDS = 30.0  # time constant: a permanent change of a pixel is blended in by 63 % (1 − 1/e) after this time
 
 
 class Backdrop:

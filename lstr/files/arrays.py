@@ -1,7 +1,5 @@
 """Arrays in .npy files: memory-map with checked headers, write row by row, and identify by a few rows."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
@@ -64,7 +62,7 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         raise ValueError("its header is damaged") from error
 
 
-def tensor_of(values: Any) -> Tensor:
+def tensor_of(values: Any) -> "Tensor":
     """Convert real numbers of any type to a float32 tensor, or float64 if they are float64. Raises ValueError."""
     import torch
 

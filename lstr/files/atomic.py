@@ -1,7 +1,5 @@
 """Atomic writing of files, scratch folders, locks, and clean-up after killed processes."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import glob

@@ -1,7 +1,5 @@
 """Read and write file content: bytes, text, JSON, JSON lines, and JSON objects as dataclasses."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -25,8 +23,7 @@ MOST_TEXT = 16 << 20  # maximum size in bytes of a recipe or a record
 # A finite number. Integers stay int, so that they are written back in the same form.
 Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 PositiveNumber = Annotated[int, Meta(gt=0, le=LARGEST)] | Annotated[float, Meta(gt=0, le=LARGEST)]
-# Text that can be used as a path.
-Text = Annotated[str, Meta(pattern=r"^[^\0]{1,4095}\Z")]
+Text = Annotated[str, Meta(pattern=r"^[^\0]{1,4095}\Z")]  # text that can be used as a path
 # Maximum size in bytes of a text file: the labels of a million videos are smaller.
 MOST = 1 << 28
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -1,7 +1,5 @@
 """Safe names for paths, and URLs for messages, without user, password or token."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -19,7 +17,6 @@ SECRET = re.compile(
     r"(?:token|key)|auth|secret|sig(?:nature)?|credential)=)[^&\"']+",
     re.IGNORECASE,
 )
-
 
 MAX_SLUG_BYTES = 200  # leaves room in a file name (255 bytes) for a stream, weights and a suffix
 SLUG_CHARACTERS = 48  # of generated names: with four bytes each they fit in MAX_SLUG_BYTES

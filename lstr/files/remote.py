@@ -47,8 +47,7 @@ def place(name: str | Path) -> "Place":
 class RemoteFile:
     """A file, or a folder of files, at an fsspec URL."""
 
-    url: str
-    """The full URL; it may contain a password, so use `str` for messages and records."""
+    url: str  # the full URL; it may contain a password, so use `str` for messages and records
 
     def __str__(self) -> str:
         """Return the URL without user, password and, for HTTP, query."""
@@ -203,8 +202,7 @@ class RemoteFile:
             ) from cause
 
 
-# A local path or a remote file.
-Place = Path | RemoteFile
+Place = Path | RemoteFile  # a local path or a remote file
 
 
 def content_of(place: Place) -> bytes | None:

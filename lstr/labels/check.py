@@ -1,7 +1,5 @@
 """Check the labels of a data set for errors and oddities before training."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex
@@ -67,12 +65,7 @@ class Finding:
         return f"{self.video}: {self.detail}" if self.video else self.detail
 
 
-@dataclass(frozen=True)
-class Footage:
-    """Duration in seconds and frame rate of a video file; the rate may be unknown."""
-
-    seconds: float
-    rate: float | None = None
+Footage = tuple[float, float | None]  # duration in seconds and frame rate of a video file; the rate may be unknown
 
 
 def check(
@@ -94,9 +87,9 @@ def check(
         clock: The clock of the features.
     """
     # The best known duration of each video: from its file, else its features, else the label file
-    known = {name: Footage(video.duration) for name, video in labels.videos.items() if video.duration is not None}
-    known |= {name: Footage(clock.at(length)) for name, length in (lengths or {}).items() if length}
-    known |= dict(footage or {})
+    known: dict[str, Footage] = {n: (v.duration, None) for n, v in labels.videos.items() if v.duration is not None}
+    known |= {name: (clock.at(length), None) for name, length in (lengths or {}).items() if length}
+    known |= footage or {}
     units = odd_units(labels.videos, known)
     findings = list(check_set(labels))
     classes = dict.fromkeys(labels.classes)  # a dict for fast lookup that keeps the order
@@ -195,7 +188,7 @@ def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage])
         if name not in footage or not times:
             continue
         n_labelled += 1
-        seconds, last = footage[name].seconds, max(times)
+        seconds, last = footage[name][0], max(times)
         n_past = sum(time > seconds + TAIL_S for time in times)
         if last > FAR * seconds + 1 and 2 * n_past > len(times) and _are_whole(times):
             needed[name] = last / (seconds + TAIL_S)
@@ -208,7 +201,7 @@ def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage])
         usual = (FRAMES, float(USUAL if rate < USUAL and most < 0.9 * rate else rate))
     units = {}
     for name, least in needed.items():
-        if (own := footage[name].rate) and least <= own:
+        if (own := footage[name][1]) and least <= own:
             units[name] = (FRAMES, round(own, 3))
         elif usual:
             units[name] = usual
@@ -305,14 +298,14 @@ def _check_video(
         sound.append(segment)
         if segment.start == segment.end:
             yield Finding(WARNING, "zero length", name, _written(segment))
-        if footage and not unit and segment.end > footage.seconds + TAIL_S:
-            yield Finding(WARNING, "past the end", name, f"{_written(segment)} of {footage.seconds:g} s")
+        if footage and not unit and segment.end > footage[0] + TAIL_S:
+            yield Finding(WARNING, "past the end", name, f"{_written(segment)} of {footage[0]:g} s")
     if footage and unit and sound:
         first = min(sound, key=lambda segment: segment.start or segment.end)
         (kind, rate), time = unit, first.start or first.end
         noun = "frames" if kind == FRAMES else kind
         question = f"are these {noun}? {time:g}/{rate:g} = {time / rate:.2f} s"
-        yield Finding(ERROR, kind, name, f"{_written(first)} of {footage.seconds:.2f} s; {question}")
+        yield Finding(ERROR, kind, name, f"{_written(first)} of {footage[0]:.2f} s; {question}")
 
     def order(segment: Segment) -> tuple[str, float, float, str]:
         return segment.label, segment.start, segment.end, segment.subject

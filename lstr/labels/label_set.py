@@ -1,7 +1,5 @@
 """Labels of a data set, and their per-chunk targets."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,30 +26,19 @@ THUMOS_CLASSES = (
 )  # fmt: skip
 
 # Alternative names of the three subsets in public data sets.
-SUBSET_NAMES = {
-    "train": "training",
-    "trn": "training",
-    "val": "validation",
-    "valid": "validation",
-    "dev": "validation",
-    "test": "testing",
-    "tst": "testing",
-}
+SUBSET_NAMES = {"train": "training", "trn": "training", "test": "testing", "tst": "testing"}
+SUBSET_NAMES |= dict.fromkeys(("val", "valid", "dev"), "validation")
 
 
 @dataclass(frozen=True)
 class VideoLabels:
     """The labels of one video. Segments may be invalid, as in files; `labels_of` checks them."""
 
-    subset: str = ""
-    """Empty if it is not stated"""
-    duration: float | None = None
-    """Seconds; None if it is not stated"""
+    subset: str = ""  # empty if it is not stated
+    duration: float | None = None  # seconds; None if it is not stated
     segments: tuple[Segment, ...] = ()
-    media: str | None = None
-    """Path or URL of the video, if a label file names it"""
-    n_chunks: int | None = None
-    """Number of rows of the per-chunk targets; None if the file has segments in seconds."""
+    media: str | None = None  # path or URL of the video, if a label file names it
+    n_chunks: int | None = None  # number of rows of the per-chunk targets; None if the file has segments in seconds
 
 
 @dataclass(frozen=True)
@@ -68,8 +55,7 @@ class Labels:
 
     classes: tuple[str, ...]
     videos: dict[str, VideoLabels]
-    has_subsets: bool = True
-    """False if the file has no subsets; then every video is in "training"."""
+    has_subsets: bool = True  # false if the file has no subsets; then every video is in "training"
     lists_classes: bool = True
     """False if the classes were collected from the segments, so that their order has no meaning."""
     notes: tuple[Note, ...] = field(default=(), compare=False)
@@ -138,7 +124,40 @@ def read_activitynet(
     if not isinstance(entries, dict):
         hint = 'use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.'
         raise LabelsError(f'{where} has no object "database".', hint)
-    videos = {name: _entry(f"{where}, video {name!r}", entry, with_results) for name, entry in entries.items()}
+    videos = {}
+    for name, entry in entries.items():
+        here = f"{where}, video {name!r}"
+        if not isinstance(entry, dict):
+            raise LabelsError(f"{here}: the entry is not an object.", 'give it "subset", "duration" and "annotations".')
+        subset, duration = entry.get("subset"), entry.get("duration")
+        if subset not in (None, "") and not is_name(subset):
+            raise LabelsError(f"{here}: subset is {brief(subset)}.", 'use "training", "validation" or "testing".')
+        if duration is not None and not (is_time(duration) and duration >= 0):
+            raise LabelsError(f"{here}: duration is {brief(duration)}.", "use the video's seconds, or omit duration.")
+        annotations = entry.get("annotations", [])
+        if not isinstance(annotations, list):
+            raise LabelsError(f"{here}: annotations is not a list.", 'use [{"label", "segment": [start, end]}, ...].')
+        segments = []
+        for i, item in enumerate(annotations):
+            at = f"{here}, annotation {i}"
+            label = item.get("label") if isinstance(item, dict) else None
+            if not is_name(label):
+                wrong = f"{brief(label)} is not valid text" if isinstance(label, str) and label else "is missing"
+                raise LabelsError(f"{at}: the label {wrong}.", 'write {"label": "Name", "segment": [start, end]}.')
+            written, times = item.get("segment"), []
+            for value in written if isinstance(written, list) else ():
+                seconds = clock_seconds(value) if isinstance(value, str) else None  # of "0:01:02.5"
+                times.append(value if seconds is None else seconds)
+            if len(times) != 2 or not all(is_time(value) for value in times):
+                hint = "use [start, end] as two finite numbers of seconds."
+                raise LabelsError(f"{at}: segment is {brief(written)}.", hint)
+            score, subject = item.get("score") if with_results else None, item.get("subject")
+            if score is not None and not is_time(score):
+                raise LabelsError(f"{at}: score is {brief(score)}.", "use a finite number, or omit score.")
+            subject = subject if is_name(subject) else ""
+            segments.append(Segment(float(times[0]), float(times[1]), label, score, subject))
+        known = None if duration is None else float(duration)
+        videos[name] = VideoLabels(subset or "", known, tuple(segments))
     names = content.get("classes")
     if names is None:
         return videos, None
@@ -160,8 +179,7 @@ def read_json(path: Path) -> Any:
     """Return the content of a JSON file. Raises LabelsError if it is missing, not JSON, or has duplicate names."""
 
     def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        # Python's json module would silently drop the first of two entries with one name
-        content = dict(pairs)
+        content = dict(pairs)  # Python's json module would silently drop the first of two entries with one name
         if len(content) < len(pairs):
             twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
             raise LabelsError(f"The label file {path} has {twice!r} twice in one object.", "join the two entries.")
@@ -243,37 +261,3 @@ def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return the [start, stop) of each run of True in `on` (L,)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def _entry(where: str, entry: Any, with_scores: bool) -> VideoLabels:
-    """Parse the labels in the JSON object of a video. Raises LabelsError."""
-    if not isinstance(entry, dict):
-        raise LabelsError(f"{where}: the entry is not an object.", 'give it "subset", "duration" and "annotations".')
-    subset, duration = entry.get("subset"), entry.get("duration")
-    if subset not in (None, "") and not is_name(subset):
-        raise LabelsError(f"{where}: subset is {brief(subset)}.", 'use "training", "validation" or "testing".')
-    if duration is not None and not (is_time(duration) and duration >= 0):
-        raise LabelsError(f"{where}: duration is {brief(duration)}.", "use the video's seconds, or omit duration.")
-    annotations = entry.get("annotations", [])
-    if not isinstance(annotations, list):
-        raise LabelsError(f"{where}: annotations is not a list.", 'use [{"label", "segment": [start, end]}, ...].')
-    segments = []
-    for i, item in enumerate(annotations):
-        at = f"{where}, annotation {i}"
-        label = item.get("label") if isinstance(item, dict) else None
-        if not is_name(label):
-            wrong = f"{brief(label)} is not valid text" if isinstance(label, str) and label else "is missing"
-            raise LabelsError(f"{at}: the label {wrong}.", 'write {"label": "Name", "segment": [start, end]}.')
-        written, times = item.get("segment"), []
-        for value in written if isinstance(written, list) else ():
-            seconds = clock_seconds(value) if isinstance(value, str) else None  # of "0:01:02.5"
-            times.append(value if seconds is None else seconds)
-        if len(times) != 2 or not all(is_time(value) for value in times):
-            hint = "use [start, end] as two finite numbers of seconds."
-            raise LabelsError(f"{at}: segment is {brief(written)}.", hint)
-        score, subject = item.get("score") if with_scores else None, item.get("subject")
-        if score is not None and not is_time(score):
-            raise LabelsError(f"{at}: score is {brief(score)}.", "use a finite number, or omit score.")
-        subject = subject if is_name(subject) else ""
-        segments.append(Segment(float(times[0]), float(times[1]), label, score, subject))
-    return VideoLabels(subset or "", None if duration is None else float(duration), tuple(segments))

@@ -1,7 +1,5 @@
 """A labelled time interval, used by label files, timelines and annotations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -34,7 +32,7 @@ class Segment:
         return entry | {name: value for name, value in more.items() if value is not None}
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any]) -> Segment:
+    def from_dict(cls, entry: Mapping[str, Any]) -> "Segment":
         """Build a segment from a JSON object of `to_dict`. Raises KeyError for a missing entry."""
         return cls(entry["start"], entry["end"], entry["label"], entry.get("score"), entry.get("subject", ""))
 

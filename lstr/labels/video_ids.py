@@ -3,8 +3,6 @@
 Clips of one recording must not be used for both training and testing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from pathlib import PurePath

@@ -31,8 +31,7 @@ class VideoEvents:
     truth: Sequence[Segment]
     """The labelled segments; they are cut at the end of the video, and skipped if they start after it"""
     detections: Sequence[Segment]
-    seconds: float
-    """Length of the video"""
+    seconds: float  # length of the video
     announced: Sequence[float] | None = None
     """Time at which the start of each detection was reported, in seconds of the video; None if unknown"""
     ended: Sequence[float] | None = None

@@ -1,7 +1,5 @@
 """Confidence intervals: of metrics by resampling videos, and of rates of counted events."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -9,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95
-# How often each video is in each resample (R, videos).
-Draws = NDArray[np.int64]
+Draws = NDArray[np.int64]  # how often each video is in each resample (R, videos)
 
 
 def draw(n_videos: int, resamples: int, seed: int = 0) -> Draws:

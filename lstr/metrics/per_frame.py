@@ -1,7 +1,5 @@
 """Metrics of chunks: average precision, plain and calibrated, by tenth of an action; delay and confusion; baselines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

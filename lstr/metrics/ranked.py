@@ -14,8 +14,7 @@ from lstr.metrics.intervals import Draws, interval, mean_of_known, percentiles
 from lstr.metrics.per_frame import Ranked, Videos, counted, predicted_classes
 
 IOUS = (0.3, 0.4, 0.5, 0.6, 0.7)
-# Tolerances of a start in seconds (Shou et al. 2018, online detection of action starts)
-OFFSETS = tuple(range(1, 11))
+OFFSETS = tuple(range(1, 11))  # tolerances of a start in seconds (Shou et al. 2018, online detection of action starts)
 
 
 def measure_instances(

@@ -1,7 +1,5 @@
 """The chunks that the published evaluation of each kind of model scores, because papers score different chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -21,8 +19,7 @@ class ScoringRule:
     published code: one AP per class over the chunks of all videos together, and the mean over the actions.
     """
 
-    code: str
-    """Name of the published code with this rule"""
+    code: str  # name of the published code with this rule
     chunks: Literal["every", "long videos", "whole windows", "after the first"]
     """every: all chunks. long videos: all chunks of videos that fill a work memory. whole windows: chunks at the end of
     a complete work memory, followed by all chunks that the model predicts and one more. after the first: all chunks
@@ -32,12 +29,10 @@ class ScoringRule:
     exclude oldest: chunks are excluded if the first chunk of their work memory has only this label. negative: no chunk
     is excluded. Except for `ignored`, the other chunks lose this label, and scores are a softmax without this class."""
 
-    work_length: int = 1
-    """Number of chunks in the model's work memory"""
-    n_ahead: int = 0
-    """Number of future chunks that the model predicts"""
+    work_length: int = 1  # number of chunks in the model's work memory
+    n_ahead: int = 0  # number of future chunks that the model predicts
 
-    def of(self, config: WindowConfig) -> ScoringRule:
+    def of(self, config: WindowConfig) -> "ScoringRule":
         """Return the rule with the lengths of a model's configuration."""
         return replace(self, work_length=config.work_length, n_ahead=config.n_ahead)
 

@@ -12,8 +12,6 @@ from lstr.metrics.intervals import Draws, interval
 from lstr.metrics.per_frame import Videos, counted, predicted_classes
 
 OVERLAPS = (0.1, 0.25, 0.5)
-# First chunk, end (exclusive), and the column of the class
-Run = tuple[int, int, int]
 
 
 def measure_segmentation(
@@ -44,8 +42,9 @@ def measure_segmentation(
     for v, (rows, video) in enumerate(zip(scores, targets, strict=True)):
         on = np.asarray(video) > 0
         keep = counted(on, classes)[:, None]
-        predicted = _runs((predicted_classes(rows, classes)[:, None] == np.arange(len(classes))) & keep, classes)
-        labelled = _runs(on & keep, classes)
+        sides = (predicted_classes(rows, classes)[:, None] == np.arange(len(classes))) & keep, on & keep
+        # first chunk, end (exclusive) and column of each segment, in order of time
+        predicted, labelled = (sorted((*run, c) for c in actions for run in runs(side[:, c])) for side in sides)
         for c, column in enumerate(actions):
             ours, theirs = ([run for run in found if run[2] == column] for found in (predicted, labelled))
             counts[v, c, :2] = len(theirs), len(ours)
@@ -78,12 +77,6 @@ def edit_score(predicted: Sequence[int], labelled: Sequence[int]) -> float:
         # an insertion costs 1 per step to the right, so a cumulative minimum replaces the inner loop
         row = np.minimum.accumulate(np.concatenate([[n], changed]) - steps) + steps
     return 1 - float(row[-1]) / max(len(predicted), len(labelled))
-
-
-def _runs(on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
-    """Return the runs of each action in `on` (L, C), in order of time."""
-    actions = [(column, name) for column, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
-    return sorted((start, stop, column) for column, _ in actions for start, stop in runs(on[:, column]))
 
 
 def _entry(counts: NDArray[np.float64], edits: NDArray[np.float64], draws: Draws | None) -> dict[str, Any]:

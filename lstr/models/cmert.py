@@ -8,8 +8,6 @@ No score depends on a later chunk: the generated future follows from the chunks 
 every work slot is an output that sees the work chunks up to its own.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -45,12 +43,11 @@ class CMeRT(Foresight):
     """Two-stage memory, a decoder with context, generated future and `config.refine_times` of the work tokens."""
 
     config: CMeRTConfig
+    scoring_rule = ScoringRule("CMeRT", "long videos", "ignored")
 
     def __init__(self, config: CMeRTConfig, n_classes: int) -> None:
         layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
         super().__init__(config, n_classes, layer, layer, fusions=config.refine_times)
-
-    scoring_rule = ScoringRule("CMeRT", "long videos", "ignored")
 
     def outputs(self) -> Outputs:
         """Return the work slots and the chunks that follow, for each stage; then the chunks of the generated future.

@@ -10,8 +10,6 @@ checkpoints, and of no published file, because its code reads them from another;
 The published code scores no chunk before its window is full, nor the last of a video; here every chunk is scored.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -30,10 +28,8 @@ from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import Ring
 from lstr.windows.windows import Supervision, Windows, loss_mask, masked_mean
 
-# Shares of the branches' logits in the score.
-STATIC, DYNAMIC = 0.3, 0.7
-# What the published code saves its two tables of tensors as.
-BRANCHES = ("model_static", "model_dynamic")
+STATIC, DYNAMIC = 0.3, 0.7  # shares of the branches' logits in the score
+BRANCHES = ("model_static", "model_dynamic")  # what the published code saves its two tables of tensors as
 
 
 class ColarConfig(WindowConfig, frozen=True):
@@ -51,6 +47,7 @@ class Colar(FixedWindow):
 
     config: ColarConfig
     exemplars: Tensor
+    scoring_rule = ScoringRule("Colar", "whole windows", "exclude alone")
 
     def __init__(self, config: ColarConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -66,8 +63,6 @@ class Colar(FixedWindow):
         self.classifier = nn.Linear(d_model, n_classes)
         self.keeps_convolved = config.work_length > 4
         """Whether streams keep the convolutions: in a shorter window all of them change with every chunk."""
-
-    scoring_rule = ScoringRule("Colar", "whole windows", "exclude alone")
 
     @torch.no_grad()
     def absorb(self, mean: Tensor, std: Tensor) -> None:
@@ -216,8 +211,7 @@ def choose_exemplars(features: Tensor, n: int, seed: int = 0) -> Tensor:
         return features.new_zeros(n, features.shape[1])
     if len(features) <= n:
         return features[torch.arange(n) % len(features)]
-    # Here, because it takes a second to import.
-    from sklearn.cluster import KMeans
+    from sklearn.cluster import KMeans  # here, because it takes a second to import
 
     # If chunks are alike there are fewer centres than asked for, and some exemplars are the same.
     with warnings.catch_warnings():

@@ -11,8 +11,6 @@ frame; none of that is here. Convolutions halve a block of chunks in time and tr
 position of a block is a score; the others, which see their future, are only trained on.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -75,29 +73,19 @@ class TfnLike(FixedWindow):
         targets, ignore = supervision.targets, supervision.ignore
         keep = loss_mask(targets, ignore, supervision.counts)  # (B, 1 + W)
         newest, slots = keep[:, 0], keep[:, 1:] & keep[:, :1]
-        wanted = same_run(targets[:, 1:], targets[:, 0], supervision.counts[:, 1:], ignore).to(relevance)
+        present, labels = supervision.counts[:, 1:], targets[:, 1:]  # (B, W), (B, W, C)
+        shares = (labels * targets[:, :1]).sum(-1) > 0  # slots that share a class with the newest chunk
+        passes = shares | ~present
+        if ignore is not None:  # ambiguous chunks do not end a run
+            passes = passes | (labels[..., ignore] > 0)
+        broken = (~passes).flip(1).cumsum(1).flip(1)  # slots from here to the newest that do not
+        wanted = (shares & present & (broken == 0)).to(relevance)
         each = F.binary_cross_entropy_with_logits(relevance, wanted, reduction="none")
         means = torch.where(slots, each, 0).sum(dim=1) / slots.sum(dim=1).clamp(min=1)  # (B,)
         return loss_of(logits, self.outputs(), supervision) + masked_mean(means, newest, supervision.totals)
 
 
-def same_run(targets: Tensor, newest: Tensor, present: Tensor, ignore: int | None = None) -> Tensor:
-    """Return which slots (B, W) share a class with the newest chunk, and all slots between too.
-
-    Labels (B, W, C) by slot, present (B, W), and those of the newest chunk (B, C). Ambiguous chunks do not
-    end a run.
-    """
-    shares = (targets * newest[:, None]).sum(-1) > 0
-    passes = shares | ~present
-    if ignore is not None:
-        passes = passes | (targets[..., ignore] > 0)
-    broken = (~passes).flip(1).cumsum(1).flip(1)  # slots from here to the newest that do not
-    return shares & present & (broken == 0)
-
-
-# A block is as long as a multiple of this, with tokens of zeros before its first chunk.
-HALVED = 4
-
+HALVED = 4  # a block is as long as a multiple of this, with tokens of zeros before its first chunk
 
 ConvDeconvConfig = define_config(__name__, "ConvDeconvConfig", "conv-deconv", Uses(long_memory=False, heads=False))
 

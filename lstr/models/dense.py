@@ -5,8 +5,6 @@ the long memory once; windows with the same long memory share its encoding; of t
 newest chunk is computed. The rest is that of a step of a stream (`lstr.models.lstr_step`), for many windows at once.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -17,8 +15,7 @@ from lstr.models import lstr_step
 from lstr.models.layers import Tensors, take
 from lstr.windows import indices as index
 
-# Chunks that pass a feature head together: enough to be quick, few enough for little memory.
-ROWS = 4096
+ROWS = 4096  # chunks that pass a feature head together: enough to be quick, few enough for little memory
 
 
 def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: int) -> Tensor:
@@ -27,8 +24,7 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
     work = torch.cat([model.feature_head_work(part) for part in features.split(ROWS)])  # (L, d_model)
     long, buffers, apart = Tensors(), Tensors(), index.spacing(config)
     if config.grid == "sliding" and L <= config.long_length + config.work_length:
-        # Until the memory is full, a sliding grid uses the multiples of its stride alone.
-        apart = config.long_stride
+        apart = config.long_stride  # until the memory is full, a sliding grid uses the multiples of its stride alone
     if config.n_long:  # a row for every `apart`-th chunk, and one of zeros
         parts = [lstr_step.stored(constants, part) for part in features[::apart].split(ROWS)]
         long = {name: F.pad(torch.cat([part[name] for part in parts]), (0, 0, 0, 1)) for name in parts[0]}

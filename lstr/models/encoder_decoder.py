@@ -15,8 +15,6 @@ detection.
 In training every slot looks ahead, with the chunks before it in its window.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any
 
@@ -30,11 +28,8 @@ from lstr.models.layers import FeatureHead, at_slots, sinusoid
 from lstr.models.published import read_publication
 from lstr.windows.windows import Supervision, Windows, in_order, loss_of
 
-# The weight of RED's reward in the loss; the paper trains with it after the other losses, at a lower rate.
-REWARD = 0.1
-# The share that a step keeps of the running mean with which a reward is compared.
-FORGETTING = 0.99
-
+REWARD = 0.1  # the weight of RED's reward in the loss; the paper trains with it after the other losses, at a lower rate
+FORGETTING = 0.99  # the share that a step keeps of the running mean with which a reward is compared
 
 LOOKS_AHEAD = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
 EDConfig = define_config(__name__, "EDConfig", "ed", LOOKS_AHEAD)

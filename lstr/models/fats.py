@@ -9,8 +9,6 @@ In training, a second GRU reads the predicted features backwards and should arri
 versa: the cycle that gives the method its name.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +42,7 @@ class FATS(Model):
 
     config: FATSConfig
     plans = Runs
+    scoring_rule = ScoringRule("FATS", "every", "negative")
 
     def __init__(self, config: FATSConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -60,8 +59,6 @@ class FATS(Model):
         self.gate = nn.Sequential(
             nn.Linear(width, between, bias=False), nn.ReLU(), nn.Linear(between, 2, bias=False), nn.Softmax(dim=-1)
         )
-
-    scoring_rule = ScoringRule("FATS", "every", "negative")
 
     def imagine(self, cell: nn.GRUCell, hidden: Tensor, count: int) -> list[Tensor]:
         """Return the `count` features (B, D) that a GRU in state (B, d_model) predicts; each is its next input."""

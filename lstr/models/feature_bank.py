@@ -1,7 +1,5 @@
 """Long-term feature banks (Wu et al., CVPR 2019) with non-local blocks, used causally: a baseline of the LSTR paper."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A stream keeps the keys and values of stage 1 in rings, and compresses the long 
 changed. Later layers depend on the place of each work token, and are computed for each window.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -99,8 +97,7 @@ class Foresight(Model):
 
     config: ForesightConfig
     plans = Generated
-    is_batched = False
-    """Whether the scores of a window depend on the other windows of its batch"""
+    is_batched = False  # whether the scores of a window depend on the other windows of its batch
 
     def __init__(
         self,
@@ -243,8 +240,7 @@ class Foresight(Model):
             row = plan["stores.row"]
             stored = model.stored(model.feature_head_long(features.index_select(0, plan["stores.streams"])))
             for name, kept in zip((KEYS, VALUES), stored, strict=True):
-                # There is no spare row: streams that store nothing write what the row holds.
-                if "stores" in plan:
+                if "stores" in plan:  # there is no spare row: streams that store nothing write what the row holds
                     kept = torch.where(plan["stores"][:, None], kept, take(tensors[name], row, 1)[:, 0])
                 after[name] = put(tensors[name], row, kept, donate)
         if "changes.rows" in plan:

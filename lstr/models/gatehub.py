@@ -12,8 +12,6 @@ on the queries, and the decoder, of whose last layer only the newest chunk is co
 The published code lacks its optional future-augmented history (features of two seconds after each chunk), as does this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -34,8 +32,7 @@ from lstr.windows.windows import Supervision, Windows, loss_mask, masked_mean, w
 # Windows whose history is gathered together: enough to be quick, few enough for little memory.
 AT_ONCE = 8
 ALPHA = 0.75
-# 1 - p is at least this: of an exponent below 1 the slope at 0 has no bound.
-SMALL = 1e-12
+SMALL = 1e-12  # 1 - p is at least this: of an exponent below 1 the slope at 0 has no bound
 # Multiply-adds of a history's projections up to which a stream computes them again with every chunk. That small, sums
 # of parts gain nothing, and the whole product rounds as the published code does: with weights that make large scores,
 # the sums differ from it by about 1e-5 in probability, as it does from exact arithmetic.
@@ -59,6 +56,7 @@ class GateHUB(Model):
 
     config: GateHUBConfig
     plans = History
+    scoring_rule = ScoringRule("GateHUB", "after the first", "exclude oldest")
 
     def __init__(self, config: GateHUBConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -77,8 +75,6 @@ class GateHUB(Model):
         self.classifier = nn.Linear(d_model, n_classes)
         self.keeps_parts = 2 * (config.n_long + config.work_length) * d_model**2 > MAX_RECOMPUTED
         """Whether a stream keeps the parts of scores, gates and values that a chunk adds."""
-
-    scoring_rule = ScoringRule("GateHUB", "after the first", "exclude oldest")
 
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, W, C) of every work slot."""
@@ -231,8 +227,7 @@ class GateHUB(Model):
 
 def through(gate: Tensor, scores: Tensor) -> Tensor:
     """Return the scores of slots after their gates, logits (..., 1): with z their sigmoid, a gate adds log z + z."""
-    # 1e-8, so that a closed gate gives a low score, not -inf
-    z = gate.sigmoid() + 1e-8
+    z = gate.sigmoid() + 1e-8  # 1e-8, so that a closed gate gives a low score, not -inf
     return scores + z.log() + z
 
 

@@ -7,8 +7,6 @@ The network, including its dropout masks, is the published one; its training cod
 of the paper as two reimplementations have them.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,8 +17,7 @@ from lstr.models.layers import FeatureHead, at_slots
 from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.windows import Supervision, Windows, loss_mask, loss_of, masked_mean
 
-# Weight of the early and the contrastive loss (published code).
-AUXILIARY = 0.3
+AUXILIARY = 0.3  # weight of the early and the contrastive loss (published code)
 
 KERNEL = "IDU/idu/kernel_512_512"
 # The cell's maps, in the order of the published kernel (in, out, 6).

@@ -3,8 +3,6 @@
 A step of a stream needs to know its place in time, which is a plan (`lstr.windows.plans`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +25,6 @@ from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, loss
 # The layers of a feature head that has one for each feature, in their order.
 BRANCHES = ("visual_linear", "motion_linear")
 
-
 # Windows of published training: back to back without the rest of a video, or one that ends at each chunk.
 TILED: dict[str, Any] = {"windows": "tiled", "tails": False}
 EVERY_WINDOW: dict[str, Any] = {"windows": "every", "stride": 1}
@@ -44,22 +41,18 @@ class Preset:
     model: WindowConfig
     train: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the defaults of `lstr.pipelines.training.config.TrainConfig`"""
-    for_little_video: bool = False
-    """Whether it is for minutes of video; no kind was published at such sizes"""
+    for_little_video: bool = False  # whether it is for minutes of video; no kind was published at such sizes
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of model. `lstr.kinds.KINDS` has them by name."""
 
-    model: type[Model]
-    config: type[WindowConfig]
-    """Its settings, with its name as the default of `kind`"""
+    model: "type[Model]"
+    config: type[WindowConfig]  # its settings, with its name as the default of `kind`
     publication: Publication
-    presets: Mapping[str, Preset] = field(default_factory=dict)
-    """By name, the published size first"""
-    published: Published | None = None
-    """How to read checkpoints of its published code, if there are any"""
+    presets: Mapping[str, Preset] = field(default_factory=dict)  # by name, the published size first
+    published: Published | None = None  # how to read checkpoints of its published code, if there are any
 
     @property
     def name(self) -> str:
@@ -86,12 +79,9 @@ class Model(nn.Module, ABC):
     """
 
     config: WindowConfig
-    classifier: nn.Linear
-    """The last layer; its weight has the device and dtype of the model."""
-    scoring_rule: ClassVar[ScoringRule | None] = None
-    """Which chunks its published code scores, if it was published."""
-    plans: ClassVar[type[Planner]]
-    """The form of its plans; their numbers are settings."""
+    classifier: nn.Linear  # the last layer; its weight has the device and dtype of the model
+    scoring_rule: ClassVar[ScoringRule | None] = None  # which chunks its published code scores, if it was published
+    plans: ClassVar[type[Planner]]  # the form of its plans; their numbers are settings
 
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__()
@@ -184,8 +174,7 @@ class Windowed(Model):
     """
 
     plans = Slots
-    token_dim: int
-    """Width E of a token."""
+    token_dim: int  # width E of a token
 
     @abstractmethod
     def embed(self, features: Tensor) -> Tensor:

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from lstr.config import WindowConfig
 
 Tensors = dict[str, Tensor]
-# Which tokens may be seen or exist, as bool or as numbers that are added to scores; None if all.
-Mask = Tensor | None
-# Logits of a chunk, and the tensors of the streams after it.
-Step = tuple[Tensor, Tensors]
+Mask = Tensor | None  # which tokens may be seen or exist, as bool or as numbers that are added to scores; None if all
+Step = tuple[Tensor, Tensors]  # logits of a chunk, and the tensors of the streams after it
 
 
 def sinusoid(length: int, d_model: int) -> Tensor:
@@ -47,8 +45,7 @@ class FeatureHead(Head):
         super().__init__(nn.Linear(input_dim, d_model), nn.ReLU())
 
 
-# Rows of the position table in published checkpoints.
-PUBLISHED_POSITIONS = 5000
+PUBLISHED_POSITIONS = 5000  # rows of the position table in published checkpoints
 
 
 class PositionalEncoding(nn.Module):
@@ -182,15 +179,13 @@ class Layer(nn.Module):
     """Attentions and a feed-forward; the result of each is added to the tokens, which are then normalised."""
 
     attentions: ClassVar[tuple[str, ...]]
-    norms: ClassVar[tuple[str, ...]]
-    """The last two are before and after the feed-forward."""
+    norms: ClassVar[tuple[str, ...]]  # the last two are before and after the feed-forward
     activation: ClassVar[staticmethod[..., Tensor]] = staticmethod(F.relu)
     norm1: nn.LayerNorm
 
     def __init__(self, d_model: int, n_heads: int, d_feedforward: int, dropout: float) -> None:
         super().__init__()
-        # in the published order of parameters, in which weights are drawn too
-        for name in self.attentions:
+        for name in self.attentions:  # in the published order of parameters, in which weights are drawn too
             setattr(self, name, Attention(d_model, n_heads, dropout))
         self.linear1 = nn.Linear(d_model, d_feedforward)
         self.linear2 = nn.Linear(d_feedforward, d_model)
@@ -248,8 +243,7 @@ def module_list(modules: Iterable[nn.Module]) -> Sequence[Any]:
 class Stack(nn.Module):
     """A sequence of layers of one shape, then a LayerNorm."""
 
-    layers: Sequence[Any]
-    """DecoderLayer or EncoderLayer, all of one class"""
+    layers: Sequence[Any]  # DecoderLayer or EncoderLayer, all of one class
 
     def __init__(self, layer: DecoderLayer | EncoderLayer, n_layers: int, d_model: int) -> None:
         super().__init__()
@@ -296,8 +290,7 @@ class CausalBlock(Block):
 
 
 Packed = TypeVar("Packed", bound=nn.Module)
-# Tokens the layout of packed weights is made for: a full work memory.
-TOKENS = 32
+TOKENS = 32  # tokens the layout of packed weights is made for: a full work memory
 
 
 class PackedLinear(nn.Module):

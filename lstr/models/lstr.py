@@ -3,8 +3,6 @@
 What a stream keeps of it is in `lstr.models.lstr_step`, whole videos are in `lstr.models.dense`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -107,8 +105,7 @@ class LSTR(Model):
         super().__init__(config, n_classes)
         d_model = config.d_model
         shape = (d_model, config.n_heads, config.d_feedforward, config.dropout)
-        self.has_memory = config.n_long > 0 or config.gru
-        """Whether there is anything beyond the work memory."""
+        self.has_memory = config.n_long > 0 or config.gru  # whether there is anything beyond the work memory
         self.integration = "joined" if config.encoder == "joined" else str(config.integration)
         """How the work memory meets the rest: `config.integration`, "joined", or "alone" without a rest."""
         if not self.has_memory:
@@ -116,8 +113,7 @@ class LSTR(Model):
         self.sees_work = self.sees_work and self.integration == "cross-attention"
         self.has_stage1 = config.n_long > 0 and config.encoder in ("two-stage", "stage2-self-attention")
         """Whether queries of a first stage attend to the long memory."""
-        self.first_position = config.n_long
-        """The position of the first work slot, where positions are slots."""
+        self.first_position = config.n_long  # the position of the first work slot, where positions are slots
         self.register_buffer("slot_scores", None, persistent=False)
         # In the published order, which is also that of the parameters in a published optimizer state.
         if self.has_memory:
@@ -256,14 +252,12 @@ class LSTR(Model):
             rows = self.pos_encoding.rows(self.first_position + self.config.work_length - 1 + ahead)
         else:
             rows = self.pos_encoding.rows(ahead).clone()
-            # The distance is negative, and so is its sine.
-            rows[:, 0::2] *= -1
+            rows[:, 0::2] *= -1  # the distance is negative, and so is its sine
         return self.future_tokens.weight + rows
 
     def video_logits(self, features: Tensor, batch_size: int, constants: lstr_step.Constants | None = None) -> Tensor:
         """See `Model.video_logits`; what windows have in common is computed once."""
-        # Not needed by a stream.
-        from lstr.models import dense
+        from lstr.models import dense  # not needed by a stream
 
         return dense.video_logits(constants or self.constants(), features, batch_size)
 
@@ -307,8 +301,7 @@ class PublishedLSTR(Published):
     """Checkpoints of the published code of LSTR, from which others started."""
 
     config: WindowConfig = PUBLISHED
-    # a file of TeSTra's code fits too, unless it anticipates
-    marks = ("dec_modules.layers.0.linear1.weight",)
+    marks = ("dec_modules.layers.0.linear1.weight",)  # a file of TeSTra's code fits too, unless it anticipates
     absent: tuple[str, ...] = ("gen_query.weight", "dec_query.weight")
     sizes = {
         "d_feedforward": ("dec_modules.layers.0.linear1.weight", 0),

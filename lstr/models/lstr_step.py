@@ -15,8 +15,6 @@ Encoders without stage 1 ("one-stage" and others) run again from stored tokens w
 at every chunk, because there each work token meets the whole long memory in every layer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -27,40 +25,21 @@ from torch import Tensor
 from lstr.models.layers import Tensors, causal_mask, mean_token, newest, put, replace, reset_fresh, take
 from lstr.windows import indices as index
 
-# A `lstr.models.lstr.LSTR`; that module imports this one.
-LSTR: TypeAlias = Any
-
-
-@dataclass(frozen=True)
-class Stage1:
-    """What the queries of stage 1 amount to. P is the number of positions."""
-
-    # (n_heads * n0, D): queries times key weights, so that one product with a token gives its scores
-    score_weight: Tensor
-    # (D, D)
-    value_weight: Tensor
-    # (P, n_heads * n0), or (n_long, 1) of a kernel over slots without positions
-    position_scores: Tensor
-    # (P, D), or (1, D) of slots without positions; with the bias
-    position_values: Tensor
-    # (n0, D): the queries after their self-attention
-    tokens: Tensor
+LSTR: TypeAlias = Any  # a `lstr.models.lstr.LSTR`; that module imports this one
 
 
 @dataclass(frozen=True)
 class Constants:
     """What follows from the weights alone; streams of one model may share it."""
 
-    # The model, packed for streams on this machine
-    model: LSTR
-    # (W + anticipation, D): positions of the work slots, then the tokens of the future
-    work: Tensor
+    model: LSTR  # the model, packed for streams on this machine
+    work: Tensor  # (W + anticipation, D): positions of the work slots, then the tokens of the future
     # (W + anticipation, 3 D): their queries, keys and values; slots without the bias, which the chunk has
     work_qkv: Tensor | None
     # (W + anticipation, l_dec * 2 D): their keys and values for each layer, if it sees them; bias as above
     work_seen: Tensor | None
-    # None if no queries attend to the long memory
-    stage1: Stage1 | None
+    # What the queries of stage 1 amount to, by name; None if no queries attend to the long memory
+    stage1: Tensors | None
     # The queries of stage 2 after their self-attention (n1, D), and projected for the first cross-attention (n_heads,
     # n1, D / n_heads); None if it has none
     stage2: tuple[Tensor, Tensor] | None
@@ -85,20 +64,21 @@ def constants(model: LSTR, packed: LSTR) -> Constants:
     if model.has_stage1:
         layer, query = model.enc_modules[0].layers[0], model.enc_queries[0].weight
         tokens = layer.after_self(query, layer.self_attn(query, query))  # (n0, D)
-        cross = layer.multihead_attn
+        stage1, cross = {"tokens": tokens}, layer.multihead_attn
         _, key_weight, value_weight = cross.in_proj_weight.chunk(3)
         # The key bias adds the same number to all scores of a query, so the softmax removes it.
         value_bias = cross.in_proj_bias.chunk(3)[2]
         queries = cross.queries(tokens) * (D // config.n_heads) ** -0.5  # (n_heads, n0, d_head)
         by_head = key_weight.unflatten(0, (config.n_heads, -1))  # (n_heads, d_head, D)
-        score_weight = (queries @ by_head).flatten(0, 1)  # (n_heads * n0, D)
+        # (n_heads * n0, D) and (D, D): one product with a token gives its scores, or its values
+        stage1 |= {"score_weight": (queries @ by_head).flatten(0, 1), "value_weight": value_weight.detach()}
         if model.slot_scores is None:
             n_positions = config.n_long if config.positions == "slot" else config.long_length + W
             table = model.pos_encoding.pe[:n_positions, 0]  # (P, D)
-            scores, values = F.linear(table, score_weight), F.linear(table, value_weight, value_bias)
-        else:
-            scores, values = model.slot_scores[:, None], value_bias.detach()[None]
-        stage1 = Stage1(score_weight, value_weight.detach(), scores, values, tokens)
+            stage1["position_scores"] = F.linear(table, stage1["score_weight"])  # (P, n_heads * n0)
+            stage1["position_values"] = F.linear(table, value_weight, value_bias)  # (P, D)
+        else:  # a kernel over slots without positions: (n_long, 1) and (1, D)
+            stage1 |= {"position_scores": model.slot_scores[:, None], "position_values": value_bias.detach()[None]}
         if config.encoder == "two-stage":
             layer, query = model.enc_modules[1].layers[0], model.enc_queries[1].weight
             tokens = layer.after_self(query, layer.self_attn(query, query))  # (n1, D)
@@ -130,8 +110,7 @@ def begin(model: LSTR, n_streams: int) -> Tensors:
     elif model.has_memory:
         shapes["memory"] = (n_memory, D)
     tensors = {name: weight.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
-    # At first some slots are hidden.
-    if config.n_long and config.encoder in ("self-attention", "none", "joined"):
+    if config.n_long and config.encoder in ("self-attention", "none", "joined"):  # at first some slots are hidden
         tensors["memory_mask"] = weight.new_ones(n_streams, n_memory, dtype=torch.bool)
     return tensors
 
@@ -190,8 +169,8 @@ def stored(constants: Constants, features: Tensor) -> Tensors:
     if constants.stage1 is None:
         return {"long_tokens": token}
     return {
-        "long_scores": F.linear(token, constants.stage1.score_weight),
-        "long_values": F.linear(token, constants.stage1.value_weight),
+        "long_scores": F.linear(token, constants.stage1["score_weight"]),
+        "long_values": F.linear(token, constants.stage1["value_weight"]),
     }
 
 
@@ -218,7 +197,7 @@ def encode(
         tokens, seen = model.encode(long, visible, positions, None)
         return as_decoded(model, tokens) | ({} if seen is None else {"memory_mask": seen})
     scores = take(rings["long_scores"], rows, n_long)  # (U, n_long, n_heads * n0)
-    scores += stage1.position_scores if positions is None else stage1.position_scores[positions]
+    scores += stage1["position_scores"] if positions is None else stage1["position_scores"][positions]
     if hidden is not None:
         scores = scores.masked_fill(hidden[..., None], -torch.inf)
     weights, layer = scores.softmax(dim=1), model.enc_modules[0].layers[0]
@@ -233,7 +212,7 @@ def encode(
     else:
         values = ring if U == len(ring) else ring.index_select(0, streams)
         heads = torch.stack([w @ split(v) for w, v in zip(in_ring, values, strict=True)])
-    of_positions, weights = stage1.position_values, split(weights).transpose(-1, -2)  # (U, n_heads, n0, n_long)
+    of_positions, weights = stage1["position_values"], split(weights).transpose(-1, -2)  # (U, n_heads, n0, n_long)
     if len(of_positions) == 1:  # the same values for every slot, and the weights sum to 1
         heads = heads + split(of_positions)
     elif positions is None:
@@ -241,7 +220,7 @@ def encode(
     else:
         places = (split(of_positions[rows]) for rows in positions)
         heads = heads + torch.stack([w @ place for w, place in zip(weights, places, strict=True)])
-    tokens = layer.feed_forward(stage1.tokens, layer.multihead_attn.merge(heads))
+    tokens = layer.feed_forward(stage1["tokens"], layer.multihead_attn.merge(heads))
     tokens, stack = model.enc_modules[0].norm(tokens), model.enc_modules[1]  # (U, n0, D)
     if constants.stage2 is None:
         return as_decoded(model, stack(tokens))

@@ -12,8 +12,6 @@ future generated from all of them: all scores but the last use later chunks. Her
 work tokens that exist. Training, where a window is full and every slot an output, is as published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -33,10 +31,8 @@ from lstr.models.published import read_publication
 from lstr.windows.indices import Indices
 from lstr.windows.windows import Outputs
 
-# Weight of the loss of each generation of future tokens (published code).
-FUTURE_WEIGHT = 0.1
-# Windows that the published evaluation computes together.
-PUBLISHED_BATCH = 16
+FUTURE_WEIGHT = 0.1  # weight of the loss of each generation of future tokens (published code)
+PUBLISHED_BATCH = 16  # windows that the published evaluation computes together
 
 
 def attend_to_best(attention: Attention, x: Tensor, memory: Tensor, mask: Mask = None, counted: Mask = None) -> Tensor:
@@ -118,6 +114,7 @@ class MAT(Foresight):
     """Grouped memory, a decoder, generated future, `config.refinements` of the work tokens, one less of the future."""
 
     config: MATConfig
+    scoring_rule = ScoringRule("MAT", "long videos", "ignored")
 
     def __init__(self, config: MATConfig, n_classes: int) -> None:
         shape = config.d_model, config.n_heads, config.d_feedforward, config.dropout
@@ -128,8 +125,6 @@ class MAT(Foresight):
         n = config.refinements - 1
         self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in range(n))
         self.is_batched = config.grouping == "batch"
-
-    scoring_rule = ScoringRule("MAT", "long videos", "ignored")
 
     def outputs(self) -> Outputs:
         """Return the work slots and the chunks that follow, for each stage; then those of each generated future."""
@@ -239,8 +234,15 @@ class MAT(Foresight):
             stages.append(stack.norm(layer.look(y, tokens, seen, exist)))
             if not last:
                 tokens, exist = with_memory(stages[-1], future)
-                foresee = _refine_future if i else _foresee
-                futures.append(foresee(self.fut_fusions[i], future if i else learned["future"], tokens, exist))
+                stack = self.fut_fusions[i]
+                if i == 0:
+                    futures.append(_foresee(stack, learned["future"], tokens, exist))
+                else:  # from the previous future, at the end of the memory; both causal (published)
+                    n, layer = future.shape[1], stack.layers[0]
+                    own = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+                    y = layer.after_self(future, attend_to_best(layer.self_attn, future, future, own))
+                    seen = F.pad(own, (tokens.shape[1] - n, 0), value=True)
+                    futures.append(stack.norm(layer.look(y, tokens, seen, exist)))
         if not whole:
             return self.classifier(stages[-1])
         return self.classifier(torch.cat([*stages, self.stretched(futures[0]), *futures[1:]], dim=1))
@@ -261,14 +263,6 @@ def _foresee(stack: Stack, learned: Tensor, memory: Tensor, counted: Tensor) -> 
     for layer in stack.layers[1:]:
         x = layer.look(layer.after_self(x, attend_to_best(layer.self_attn, x, x)), memory, None, counted)
     return stack.norm(x)
-
-
-def _refine_future(stack: Stack, future: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
-    """Return a later future (B, n, D) from the previous one, at the end of the memory; both causal (published)."""
-    n, layer = future.shape[1], stack.layers[0]
-    causal = torch.ones(n, n, dtype=torch.bool, device=future.device).tril()
-    x = layer.after_self(future, attend_to_best(layer.self_attn, future, future, causal))
-    return stack.norm(layer.look(x, memory, F.pad(causal, (memory.shape[1] - n, 0), value=True), counted))
 
 
 PUBLISHED = MATConfig(grid="sliding", n_heads=4, dropout=0.0, long_length=1024, groups=8, anticipation=8)

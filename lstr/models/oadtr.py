@@ -8,8 +8,6 @@ The published code scores no chunk before its window is full, none with chunks a
 skips the ambiguous class in its softmax; here every chunk is scored, over all classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -25,8 +23,7 @@ from lstr.models.layers import CausalBlock, Head, module_list
 from lstr.models.published import Published, Tables, packed_blocks, read_publication, with_prefixes
 from lstr.windows.windows import Outputs
 
-# Prefix of published tensors that are not used.
-UNUSED = "decoder_position_encoding."
+UNUSED = "decoder_position_encoding."  # prefix of published tensors that are not used
 
 
 class PreNormBlock(nn.Module):
@@ -73,6 +70,7 @@ class OadTR(FixedWindow):
     """`config.l_enc` encoder and `config.l_dec` decoder layers; a query for each of `config.n_ahead` chunks ahead."""
 
     config: OadTRConfig
+    scoring_rule = ScoringRule("OadTR", "whole windows", "exclude alone")
 
     def __init__(self, config: OadTRConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -91,8 +89,6 @@ class OadTR(FixedWindow):
         self.dropout = nn.Dropout(dropout)
         self.now = nn.Linear(2 * d_model, n_classes)
         self.classifier = nn.Linear(d_model, n_classes)
-
-    scoring_rule = ScoringRule("OadTR", "whole windows", "exclude alone")
 
     def outputs(self) -> Outputs:
         """Return the newest chunk and the chunks after it; their mean has half the weight in the loss."""

@@ -1,7 +1,5 @@
 """What is published of kinds: their papers and results, and how checkpoints of their code are read."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,12 +27,10 @@ PARTS = ("query_projection", "key_projection", "value_projection")
 class Result:
     """A published number, in percent."""
 
-    of: str
-    """Data set and metric."""
+    of: str  # data set and metric
     value: float
     features: str
-    seen: str
-    """Where it was read."""
+    seen: str  # where it was read
     presets: tuple[str, ...] = ()
     """Presets with the settings of this result, as far as known; presets of the published code come first."""
 
@@ -43,20 +39,13 @@ class Result:
 class Publication:
     """A kind of model in the literature."""
 
-    name: str
-    """The name in its paper."""
-    paper: str
-    """Title, authors, venue and year."""
-    address: str
-    """Address of the paper; empty if not looked up."""
-    code: str
-    """The published code that was read, with its revision; empty if none was found."""
-    licence: str
-    """Licence of the published code. Nothing of that code is part of this package."""
-    note: str
-    """How exact this implementation is."""
-    golden: tuple[str, ...] = ()
-    """Data made by the published code, which tests compare with."""
+    name: str  # the name in its paper
+    paper: str  # title, authors, venue and year
+    address: str  # address of the paper; empty if not looked up
+    code: str  # the published code that was read, with its revision; empty if none was found
+    licence: str  # licence of the published code. Nothing of that code is part of this package.
+    note: str  # how exact this implementation is
+    golden: tuple[str, ...] = ()  # data made by the published code, which tests compare with
     results: tuple[Result, ...] = ()
     differs: tuple[str, ...] = ()
     """Differences between training with its presets and the published training, a clause each."""
@@ -80,23 +69,16 @@ def read_publication(kind: str) -> Publication:
 class Published:
     """Reads checkpoints of the published code of a kind, which states in a subclass what differs."""
 
-    config: WindowConfig
-    """Settings of the published code, used where no tensor shows a setting."""
+    config: WindowConfig  # settings of the published code, used where no tensor shows a setting
     marks: tuple[str, ...] = ()
     """Published or our names of tensors that show that a file is of this kind. Any of them is enough; names with spaces
     between belong together."""
-    absent: tuple[str, ...] = ()
-    """Names of tensors that a file of this kind never has."""
-    names: Mapping[str, str] = {}
-    """Published first part of the name of a tensor to ours, where they differ."""
-    sizes: Mapping[str, tuple[str, int]] = {}
-    """For a setting, the tensor (our name) and the axis that give it."""
-    layers: Mapping[str, str] = {}
-    """For a setting that counts layers, the prefix of their names."""
-    needed: tuple[str, ...] = ()
-    """Settings that the tensors must give."""
-    unknown: tuple[str, ...] = ()
-    """Settings that no tensor shows, and that change the scores."""
+    absent: tuple[str, ...] = ()  # names of tensors that a file of this kind never has
+    names: Mapping[str, str] = {}  # published first part of the name of a tensor to ours, where they differ
+    sizes: Mapping[str, tuple[str, int]] = {}  # for a setting, the tensor (our name) and the axis that give it
+    layers: Mapping[str, str] = {}  # for a setting that counts layers, the prefix of their names
+    needed: tuple[str, ...] = ()  # settings that the tensors must give
+    unknown: tuple[str, ...] = ()  # settings that no tensor shows, and that change the scores
 
     def fits(self, tensors: Tables) -> bool:
         """Return whether tensors, of published names or of ours, are of this kind."""

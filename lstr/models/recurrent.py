@@ -4,8 +4,6 @@ Training starts from a zero state at the first chunk of the work memory. A video
 their first chunk.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -26,8 +24,7 @@ class Recurrent(Model):
 
     feature_head_work: Head
     plans = States
-    state_names: tuple[str, ...]
-    """Tensors (B, d_model) that go on from one chunk to the next."""
+    state_names: tuple[str, ...]  # tensors (B, d_model) that go on from one chunk to the next
 
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -121,6 +118,7 @@ class MiniROAD(Recurrent):
     """
 
     config: MiniROADConfig
+    scoring_rule = ScoringRule("MiniROAD", "every", "ignored")
 
     def __init__(self, config: MiniROADConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -132,8 +130,6 @@ class MiniROAD(Recurrent):
         self.recurrent = nn.GRU(config.d_feedforward, config.d_model, config.n_layers, batch_first=True)
         if config.anticipation:
             self.anticipate = nn.Linear(config.d_model, config.anticipation * config.d_model)
-
-    scoring_rule = ScoringRule("MiniROAD", "every", "ignored")
 
     def outputs(self) -> Outputs:
         """Return the newest chunk; with anticipation, the chunks after it instead."""

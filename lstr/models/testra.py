@@ -8,8 +8,6 @@ The scores equal the published batch evaluation. The published stream differs fr
 counts chunk 0 twice in each of its sums and, with the box kernel, never drops a chunk. Here a stream is exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 
@@ -53,6 +51,7 @@ class TeSTra(LSTR):
 
     config: TeSTraConfig
     sees_work = True
+    scoring_rule = ScoringRule("TeSTra", "long videos", "ignored")
 
     def __init__(self, config: TeSTraConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -60,8 +59,6 @@ class TeSTra(LSTR):
         scores = (config.decay**age + 1e-10).log() if config.decay < 1 else torch.zeros_like(age)
         self.slot_scores = scores.float()  # logarithms of the weights, oldest first
         self.first_position = 0  # the long slots take no positions
-
-    scoring_rule = ScoringRule("TeSTra", "long videos", "ignored")
 
     def outputs(self) -> Outputs:
         """Return every work slot, then the chunks that follow the newest; the loss is one mean over all of them."""

@@ -3,8 +3,6 @@
 Kind lap-like is after LAP-Net (Qu et al., arXiv 2011.07915): the idea is from the paper, the layout is not.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -51,6 +49,7 @@ class TRN(Recurrent):
 
     config: TRNConfig
     state_names = ("hidden", "cell", "future")
+    scoring_rule = ScoringRule("TRN", "every", "ignored")
 
     def __init__(self, config: TRNConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -65,8 +64,6 @@ class TRN(Recurrent):
         self.future_gate = nn.Sequential(nn.Linear(d_model, d_token), nn.ReLU())
         if not config.shared_classifier:
             self.future_classifier = nn.Linear(d_model, n_classes)
-
-    scoring_rule = ScoringRule("TRN", "every", "ignored")
 
     def outputs(self) -> Outputs:
         """Return every work slot, then for each the chunks of the decoder's steps; each is one mean in the loss."""
@@ -118,9 +115,7 @@ def decoded(
 
 
 TENTHS = 10
-# Chunks before and after a window whose labels are read in training, to know how long its actions are.
-REACH = 64
-
+REACH = 64  # chunks before and after a window whose labels are read in training, to know how long its actions are
 
 LapLikeConfig = define_config(
     __name__, "LapLikeConfig", "lap-like", Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
@@ -148,8 +143,7 @@ class LapLike(Recurrent):
         self.decoder_input = nn.Sequential(nn.Linear(n_classes, d_model), nn.ReLU())
         self.future_classifier = nn.Linear(d_model, n_classes)
         self.progress = nn.Linear(d_model, TENTHS + 1)
-        # Equal weights at the start.
-        self.ranges = nn.Parameter(torch.zeros(TENTHS + 1, 2 * n_ahead))
+        self.ranges = nn.Parameter(torch.zeros(TENTHS + 1, 2 * n_ahead))  # equal weights at the start
 
     def outputs(self) -> Outputs:
         """Return every work slot, then for each of them the n_ahead chunks that follow; then labels without logits.

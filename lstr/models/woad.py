@@ -7,8 +7,6 @@ whole video up to `config.work_length` chunks; the LSTM reads it in pieces of `c
 zeros.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
@@ -28,20 +26,16 @@ from lstr.windows.windows import Supervision, Windows, loss_mask, multi_hot_cros
 # The last states whose largest values tell whether an action starts.
 STATES = 4
 SHARED_DROPOUT = 0.7
-# A video's score of a class is the mean of its highest eighth of chunks, rounded up.
-TOP_SHARE = 8
+TOP_SHARE = 8  # a video's score of a class is the mean of its highest eighth of chunks, rounded up
 # What each of the two losses of whole videos weighs.
 WHOLE_VIDEO = 0.5
 MARGIN = 0.5
-# Chunks without a start that are drawn for each with one, and where there is none.
-NEGATIVES, NEGATIVES_ALONE = 3, 100
-# Batches before pseudo-labels are made.
-WARM_UP = 100
+NEGATIVES, NEGATIVES_ALONE = 3, 100  # chunks without a start that are drawn for each with one, and where there is none
+WARM_UP = 100  # batches before pseudo-labels are made
 # What the class's own score adds to the peak of a run that is labelled by it
 PEAK_SHARE = 0.7
 CONFIDENCE = 0.7
-# What the peak of such a run, and its chunks, are at least
-SHORTEST = 2
+SHORTEST = 2  # what the peak of such a run, and its chunks, are at least
 
 
 class WOADConfig(WindowConfig, frozen=True):
@@ -66,6 +60,7 @@ class WOAD(Recurrent):
     config: WOADConfig
     state_names = ("hidden", "cell", *(f"hidden.{age}" for age in range(1, STATES)))
     batches: Tensor
+    scoring_rule = ScoringRule("WOAD", "every", "negative")
 
     def __init__(self, config: WOADConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -74,8 +69,6 @@ class WOAD(Recurrent):
         self.start = nn.Linear(config.d_model, 2)
         self.video_classifier = nn.Linear(config.d_feedforward, n_classes - 1)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
-
-    scoring_rule = ScoringRule("WOAD", "every", "negative")
 
     def begin(self, n_streams: int) -> Tensors:
         """Return states of B streams before their first chunk, zeros (B, d_model) by name, and `start` (B, 1)."""

@@ -5,8 +5,6 @@ The window at chunk T has a work memory, the last `work_length` chunks, and a lo
 is full, the sliding and the anchored one from then on.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import numpy as np

@@ -10,8 +10,6 @@ alone. A planner makes them. It is a struct of numbers, so an exported file can 
 Rows count through the rings of all streams, one ring after the other.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self, get_args
 
 import msgspec

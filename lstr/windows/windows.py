@@ -1,7 +1,5 @@
 """Windows of stored features in batches, the chunk that each output of a model is about, and the training loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
@@ -18,18 +16,15 @@ from lstr.windows import indices as memory
 
 # Maximum number of chunks before the memories that a GRU is trained through (paper, the GRU that compensates memory).
 OLDER_CHUNKS = 512
-# The tensors of a window that hold features
-FEATURES = ("long", "work", "older", "context")
+FEATURES = ("long", "work", "older", "context")  # the tensors of a window that hold features
 
 
 @dataclass(frozen=True)
 class Part:
     """Outputs with losses that are averaged together."""
 
-    rows: NDArray[np.int64]
-    """(n,) which of the N outputs, in order"""
-    weight: float = 1.0
-    """Weight of that mean in the sum that is the loss"""
+    rows: NDArray[np.int64]  # (n,) which of the N outputs, in order
+    weight: float = 1.0  # weight of that mean in the sum that is the loss
     repeats_last: bool = False
     """Whether an output about a chunk past the end of the video has the target of the last chunk, or no loss"""
 
@@ -38,10 +33,8 @@ class Part:
 class Outputs:
     """What the N outputs of a window are about, for targets and loss; several may be about the same chunk."""
 
-    slots: NDArray[np.int64]
-    """(N,) work slot of an output; -1 for the newest that is present"""
-    ahead: NDArray[np.int64]
-    """(N,) chunks from the chunk of that slot to the predicted one; 0 is detection"""
+    slots: NDArray[np.int64]  # (N,) work slot of an output; -1 for the newest that is present
+    ahead: NDArray[np.int64]  # (N,) chunks from the chunk of that slot to the predicted one; 0 is detection
     parts: tuple[Part, ...] = ()
     """The loss is the weighted sum of their means. By default detection is one part and anticipation another."""
 
@@ -75,20 +68,14 @@ def in_order(logits: Tensor) -> Tensor:
 class Windows:
     """B windows of one fixed shape, as the `forward` of every model takes them."""
 
-    long: Tensor
-    """(B, n_long, D), zero in hidden slots"""
-    long_mask: Tensor
-    """(B, n_long) bool, True = visible"""
-    work: Tensor
-    """(B, work_length, D), zero in absent slots"""
-    work_mask: Tensor
-    """(B, work_length) bool, True = present; absent slots come last"""
-    distances: Tensor
-    """(B, n_long) int64, chunks to the newest work slot"""
+    long: Tensor  # (B, n_long, D), zero in hidden slots
+    long_mask: Tensor  # (B, n_long) bool, True = visible
+    work: Tensor  # (B, work_length, D), zero in absent slots
+    work_mask: Tensor  # (B, work_length) bool, True = present; absent slots come last
+    distances: Tensor  # (B, n_long) int64, chunks to the newest work slot
     older: Tensor
     """(B, K, D), the K last chunks before both memories, oldest first, zero where there are fewer; K = 0 without GRU"""
-    older_count: Tensor
-    """(B,) int64, how many of those K are present; they come first"""
+    older_count: Tensor  # (B,) int64, how many of those K are present; they come first
     context: Tensor
     """(B, context, D), the last chunks before the work memory, oldest first, chunk 0 where there are fewer"""
 
@@ -139,8 +126,7 @@ class WindowIndices(Windows):
     def gather(self, features: Tensor | NDArray[np.float32]) -> Windows:
         """Return windows of features (R, D), on the device of the features, without a wait for that device."""
         indices = {name: getattr(self, name) for name in FEATURES}
-        # NumPy takes a tensor with one element for a number.
-        if not isinstance(features, Tensor):
+        if not isinstance(features, Tensor):  # NumPy takes a tensor with one element for a number
             indices = {name: tensor.numpy() for name, tensor in indices.items()}
         chosen = {name: tensor_of(features[rows]).float() for name, rows in indices.items()}
         device = chosen["work"].device
@@ -189,16 +175,13 @@ def join(batches: Sequence[Windows]) -> Windows:
 class Supervision:
     """The labels of the N outputs of B windows."""
 
-    targets: Tensor
-    """(B, N, C), multi-hot or scaled"""
+    targets: Tensor  # (B, N, C), multi-hot or scaled
     counts: Tensor
     """(B, N) bool: outputs that count. A window without any replaces a missing window of another process."""
-    ignore: int | None = None
-    """Column of the ambiguous class; None where it is a class like any other"""
+    ignore: int | None = None  # column of the ambiguous class; None where it is a class like any other
     totals: Sequence[float] | None = None
     """How many outputs of each part count in the whole batch, where these windows are but a piece of it; `totals_of`"""
-    n_windows: float | None = None
-    """Windows of the whole batch, likewise"""
+    n_windows: float | None = None  # windows of the whole batch, likewise
 
     @property
     def share(self) -> float:

@@ -5,9 +5,8 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
@@ -28,8 +27,7 @@ MAX_PIECES = 2**20
 START, STOP, POINT = "START", "STOP", "POINT"
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """A coded event. Without a `status`, the events of a state alternately start and stop it."""
 
     # Its place in the file, as the beginning of a sentence: `Line 3`
@@ -42,20 +40,19 @@ class Event:
     status: str = ""
 
 
-@dataclass
-class Observation:
+class Observation(NamedTuple):
     """A coding session of one or more consecutive videos."""
 
     name: str
-    files: Sequence[str] = ()
+    files: Sequence[str]
     # In seconds from the start of the observation
-    bouts: list[Segment] = field(default_factory=list)
+    bouts: list[Segment]
     # Duration of each file in seconds, if known
-    lengths: Mapping[str, float] = field(default_factory=dict)
+    lengths: Mapping[str, float]
     subset: str | None = None
 
 
-class Behaviour(msgspec.Struct):
+class Behaviour(TypedDict):
     """An entry of the ethogram."""
 
     code: str
@@ -75,7 +72,7 @@ class Coded(msgspec.Struct):
     interval: Any = msgspec.field(name="observation time interval", default=None)
 
 
-class Content(msgspec.Struct):
+class Content(TypedDict):
     """The entries of a project that are read."""
 
     behaviors_conf: dict[str, Behaviour]
@@ -92,10 +89,10 @@ class Project(Format):
             project = msgspec.convert(file.json, Content)
         except msgspec.ValidationError as error:
             raise LabelsError(f"The file is not a BORIS project ({error}).", SAVE) from error
-        types = {behaviour.code: behaviour.type for behaviour in project.behaviors_conf.values()}
+        types = {behaviour["code"]: behaviour["type"] for behaviour in project["behaviors_conf"].values()}
         notes: list[Note] = []
         observations = []
-        for name, coded in project.observations.items():
+        for name, coded in project["observations"].items():
             if coded.type in MEDIA:
                 observations.append(_observation(name, coded, types, notes))
             else:
@@ -105,7 +102,7 @@ class Project(Format):
             raise LabelsError(
                 "The project has no observation of a video.", "create an observation from media files in BORIS."
             )
-        rows = [row for coded in project.observations.values() for row in coded.events]
+        rows = [row for coded in project["observations"].values() for row in coded.events]
         lost = {
             "modifiers": sum(len(row) > 3 and bool(str(row[3] or "").replace("None", "").strip("|")) for row in rows),
             "comments": sum(len(row) > 4 and bool(row[4]) for row in rows),

@@ -250,16 +250,16 @@ def read_label_files(
 # Separate the label files and the videos among the paths of a command.
 
 
-def divide_paths(paths: Sequence[str], endings: Collection[str] = VIDEO_SUFFIXES) -> tuple[list[str], list[str]]:
+def divide_paths(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the videos and the label files among paths, in their order.
 
-    If no other path is a label file, the last path is taken as one. `endings` are the suffixes of videos in folders.
+    If no other path is a label file, the last path is taken as one.
     """
     videos: list[str] = []
     labels: list[str] = []
     for at, path in enumerate(paths):
-        is_last = at == len(paths) - 1 and not (labels and holds_videos(path, endings))
-        (labels if is_last or is_labels(path, endings) else videos).append(path)
+        is_last = at == len(paths) - 1 and not (labels and holds_videos(path))
+        (labels if is_last or is_labels(path) else videos).append(path)
     return videos, labels
 
 
@@ -275,9 +275,9 @@ def divide_labels(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     return labels, others
 
 
-def is_labels(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
+def is_labels(path: str) -> bool:
     """Return whether a path is a label file, by its name or its beginning, or a folder of label files."""
-    if not path or holds_videos(path, endings):
+    if not path or holds_videos(path):
         return False
     place = Path(path)
     suffixes = {*WORKBOOKS, *(Path(f"x{suffix}").suffix for suffix in readable_suffixes())}
@@ -298,11 +298,10 @@ def is_label_file(path: Path) -> bool:
         return False
 
 
-def holds_videos(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
+def holds_videos(path: str) -> bool:
     """Return whether a path is a URL, a video, or a folder with videos."""
-    suffixes = {*VIDEO_SUFFIXES, *endings}
     names = (name for _, _, names in os.walk(path) for name in names) if Path(path).is_dir() else [path]
-    return "://" in path or any(is_video_name(Path(name), suffixes) for name in names)
+    return "://" in path or any(is_video_name(Path(name), VIDEO_SUFFIXES) for name in names)
 
 
 # Summaries

@@ -108,7 +108,7 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> tu
         stated = [v.n_chunks / FEATURES_PER_SECOND if v.n_chunks and v.duration is None else v.duration for v in pair]
         seconds = next((length for length in stated if length is not None), None)
         if seconds is None and name in files and (footage := footage_of_files({name: files[name]}).get(name)):
-            seconds = footage.seconds
+            seconds = footage[0]
         if seconds is None:
             unknown.append(name)
             seconds = max((s.end for video in pair for s in video.segments), default=0.0)

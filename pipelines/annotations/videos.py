@@ -52,7 +52,7 @@ def footage_at(video: Path) -> Footage | None:
         rate = stream.average_rate or stream.guessed_rate
         seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
         seconds = seconds or (container.duration or 0) / av.time_base
-        return Footage(seconds, float(rate) if rate else None) if seconds > 0 else None
+        return (seconds, float(rate) if rate else None) if seconds > 0 else None
     return None
 
 
@@ -90,13 +90,13 @@ class Rates:
         """Return the frame rate of a video; None if unknown."""
         videos = self._videos()
         video = videos.get(plain_id(name, videos))
-        rates = {self._footage(other).rate for other in (videos.values() if video is None else [video]) if other}
+        rates = {self._footage(other)[1] for other in (videos.values() if video is None else [video]) if other}
         return rates.pop() if len(rates) == 1 else None
 
     def seconds(self, name: str) -> float | None:
         """Return the length of a video in seconds; None if unknown."""
         video = self._videos().get(plain_id(name, self._videos()))
-        return video() if callable(video) else self._footage(video).seconds or None
+        return video() if callable(video) else self._footage(video)[0] or None
 
     def _footage(self, video: Any) -> Footage:
-        return (self._footage_at(video) if isinstance(video, Path) else None) or Footage(0.0)
+        return (self._footage_at(video) if isinstance(video, Path) else None) or (0.0, None)

@@ -3,10 +3,10 @@
 import json
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,8 +58,7 @@ PRIOR_LABELS = 1
 SINGLE_RECORDING = Thresholds(on=0.35, off=0.175, min_length=0.5, merge_gap=0.5)
 
 
-@dataclass(frozen=True)
-class Sweep:
+class Sweep(NamedTuple):
     """Detected labels and false alarms of each class (C,) at each of LEVELS, and the hours of video."""
 
     classes: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,45 +33,44 @@ TESTING = "testing"
 TRAINING = "training"
 
 
-@dataclass(frozen=True)
-class ComparisonOptions:
-    """Options of a comparison."""
-
-    models: Sequence[str | Path]
-    """Model files; each is compared with the first"""
-    videos: Sequence[str]
-    """Files, folders, patterns, URLs; videos without labels, and training videos of any model, are skipped"""
-    labels: str | Path
-    subset: str | None = None
-    """Use only videos of this subset"""
-    resamples: int = RESAMPLES
-    """Number of resamples of the videos for confidence intervals"""
-    output: str | Path | None = None
-    """Folder for report.html, JSON, CSV and figures"""
-
-
 Event = Progress | Notice | Failed | Finished[EvaluateResult]
 
 
-def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
+def compare_models(
+    paths: Sequence[str | Path],
+    sources: Sequence[str],
+    label_file: str | Path,
+    subset: str | None = None,
+    resamples: int = RESAMPLES,
+    output: str | Path | None = None,
+) -> Generator[Event, None, None]:
     """Measure model files on the labelled videos that none was trained on, and compare each with the first.
 
     Features are computed in a temporary folder by the networks and the recipe of each model, once for models with equal
     recipes.
+
+    Args:
+        paths: Model files.
+        sources: Files, folders, patterns and URLs; videos without labels, and training videos of any model, are
+            skipped.
+        label_file: The labels.
+        subset: Use only videos of this subset.
+        resamples: Number of resamples of the videos for confidence intervals.
+        output: Folder for report.html, JSON, CSV and figures.
 
     Raises:
         SeenError: No video is left.
         CheckpointError: The models have different classes.
         MissingPathError, LabelsError, OutputError: An input or the output cannot be used; also as the extraction.
     """
-    if options.output:
-        check_writable(Path(options.output))
-    models = [open_model(path) for path in options.models]
+    if output:
+        check_writable(Path(output))
+    models = [open_model(path) for path in paths]
     not_read: list[str] = []
-    found = find_sources(options.videos, VIDEO_SUFFIXES, notify=not_read.append)
+    found = find_sources(sources, VIDEO_SUFFIXES, notify=not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
-    labels = read_label_file(options.labels, lenient=True, skip_missing=True, present=found)
-    subset = subset_named(options.subset) if options.subset else None
+    labels = read_label_file(label_file, lenient=True, skip_missing=True, present=found)
+    subset = subset_named(subset) if subset else None
     labelled = {i: found[i] for i in sorted(labels.videos.keys() & found.keys())}
     labelled = {i: path for i, path in labelled.items() if subset in (None, labels.videos[i].subset)}
     videos = unseen(labelled, models)
@@ -79,9 +78,9 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
         left = sorted(labelled.keys() - videos.keys())
         who = "the model" if len(models) == 1 else "one of the models"
         yield Notice(f"skipped, because {who} was trained on them: {few(left)}", warning=False)
-    _check_classes(models, labels, str(options.labels))
+    _check_classes(models, labels, str(label_file))
     held = replace(labels, videos={i: replace(labels.videos[i], subset=TESTING) for i in videos}, has_subsets=True)
-    stop_at_errors(check(held, footage=footage_of_files(videos)), str(options.labels))
+    stop_at_errors(check(held, footage=footage_of_files(videos)), str(label_file))
     names = names_of([model.path.absolute() for model in models])
     device, failed = choose_device(None), dict[str, Failed]()
     cache = find_cache(None)
@@ -112,16 +111,15 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
             known = replace(held, classes=classes, videos={**trained, **{i: held.videos[i] for i in kept}})
             dataset = Dataset(open_folders([made[model.recipe.id]]), known, "the labels").with_durations()
             scored.append((name, model.checkpoint(device), dataset.split(TESTING)))
-        findings = yield from judge(scored, Scoring(), options.resamples)
-        page = write_evaluation(Path(options.output), findings) if options.output else None
-    document, sentence = findings.document, ""
+        findings = yield from judge(scored, Scoring(), resamples)
+        page = write_evaluation(Path(output), findings) if output else None
+    document = findings.document
     if findings.several:
         document = {**document, "videos": kept}
     if len(findings.comparison) == 1:
         (row,) = findings.comparison
-        sentence = row["sentence"]
-        document = {"sentence": sentence, "better": row["better"], **document}
-    yield Finished(EvaluateResult(document, findings, page, sentence=sentence, failed=tuple(failed.values())))
+        document = {"sentence": row["sentence"], "better": row["better"], **document}
+    yield Finished(EvaluateResult(document, findings, page, failed=tuple(failed.values())))
 
 
 def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str, Place]:

@@ -25,7 +25,13 @@ from lstr.pipelines.evaluation.chosen_thresholds import backdated, choose_for_ra
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring, check_fit, detect_events, labelled_segments, score_split
 from lstr.pipelines.evaluation.thresholds import DELAY_PRICE, Scored, choose_rule
-from lstr.pipelines.features.dataset import Split, network_overlap, read_dataset, training_warnings
+from lstr.pipelines.features.dataset import (
+    DatasetOptions,
+    Split,
+    network_overlap,
+    read_dataset,
+    training_warnings,
+)
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
@@ -40,7 +46,7 @@ CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: results o
 
 
 @dataclass(frozen=True)
-class EvaluateOptions(Scoring):
+class EvaluateOptions(Scoring, DatasetOptions):
     """Options of an evaluation."""
 
     checkpoints: Sequence[str | Path]
@@ -63,15 +69,8 @@ class EvaluateOptions(Scoring):
     """The name of a single checkpoint; None: the name of its file"""
     output: str | Path | None = None
     """Folder for report.html, JSON, CSV and figures"""
-    dataset: str | None = None
-    rgb: str | None = None
-    """Name of the folder of RGB features, if a feature folder has several; the same for `flow`"""
-    flow: str | None = None
-    skip_missing: bool = False
     model: Mapping[str, str] = field(default_factory=dict)
     """Model settings that are missing in a published checkpoint"""
-    device: str | None = None
-    """A torch device; None: the GPU, else the CPU"""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for an invalid number of resamples, for a rate of false alarms that is not a positive
@@ -102,8 +101,6 @@ class EvaluateResult:
     """The report, if `output` was set"""
     takes_videos: bool = False
     """Whether the first checkpoint has the recipe of its features, so that it can run on videos"""
-    sentence: str = ""
-    """The better of two models that were compared on videos, and whether the difference is significant"""
     failed: Sequence[Failed] = ()
     """The videos of a comparison whose features could not be computed"""
 

@@ -1,9 +1,9 @@
 """Choose thresholds with many detected actions and few false alarms, robustly even for few labelled events."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,15 +47,14 @@ class Scored:
     truth: Sequence[Segment]
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """Chosen thresholds, and their F1 on the videos they were chosen on; None without labels."""
 
     # The rule for all classes together.
     thresholds: Thresholds
     f1: float | None
     # For the checkpoint: the same rule with separate start and end thresholds per class.
-    by_class: Mapping[str, Thresholds] = field(default_factory=dict)
+    by_class: Mapping[str, Thresholds]
 
 
 def choose_rule(

@@ -50,6 +50,21 @@ class TwoStreamArray:
         return np.concatenate([self.rgb[chunks], self.flow[chunks]], axis=-1, dtype=np.float32)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions:
+    """Options of all jobs on features and labels."""
+
+    dataset: str | None = None
+    """Which data set of a data_info.json."""
+    rgb: str | None = None
+    """Name of the folder of RGB features, if a feature folder has several; `flow` alike."""
+    flow: str | None = None
+    skip_missing: bool = False
+    """Skip labelled videos without features."""
+    device: str | None = None
+    """`cpu` or `cuda`; None for the GPU if the machine has one."""
+
+
 @dataclass(frozen=True)
 class LabelledVideo:
     """A video's features (L, D) and multi-hot targets (L, C)."""
@@ -106,7 +121,6 @@ class Split:
     @property
     def clock(self) -> Clock:
         """The clock of its chunks."""
-
         return self.folder.clock
 
 

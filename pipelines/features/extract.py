@@ -51,9 +51,8 @@ def _open_machine(
         with cluster(options.ray_address):
             portion = portion_of(nodes().values(), options.device, options.threads)
             # this process computes only the recipe and the calibration
-            here = replace(options, device="cpu", flow_backend="auto")
             device = "cuda" if portion[1] else "cpu"
-            yield here, device, partial(share_cluster, portion, most=options.workers), portion
+            yield replace(options, device="cpu"), device, partial(share_cluster, portion, most=options.workers), portion
         return
     device = choose_device(options.device)
     choose_runtime(options.runtime, device)
@@ -88,7 +87,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
         planned = make_plan(videos, here, device, sharing)
         processes, threads = planned.share
         yield planned
-        with flow_workers(options.recipe.algorithm, options.threads, here.flow_backend, here.device or "cpu") as flow:
+        with flow_workers(options.recipe.algorithm, options.threads, device=here.device or "cpu") as flow:
             yield from map(Notice, flow.warnings if flow else ())
             twostream, folder = resumed or (yield from new_networks(videos, here, flow))
             del resumed

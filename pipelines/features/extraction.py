@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from lstr.errors import ConfigError, OutputError, brief
-from lstr.extractors.flow.workers import Backend, choose_backend
+from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.networks.network import RESNET50, find_network
 from lstr.extractors.presets import PRESETS, Preset
 from lstr.extractors.recipe import Recipe
@@ -53,7 +53,6 @@ class ExtractOptions:
     """Device of the networks; None for the GPU, else the CPU"""
     threads: Positive | None = None
     """Threads of optical flow, and on a CPU the same number of the networks; None for one per core"""
-    flow_backend: Backend = "auto"
     runtime: str = "auto"
     """Runtime of the networks: auto, torch, openvino or onnxruntime"""
     allow_damaged: bool = False
@@ -245,7 +244,7 @@ def make_plan(
             raise OutputError(f"The video id {brief(video_id)} is {fault}.", HINT)
     output, recipe = options.output, options.recipe
     if recipe.algorithm:
-        choose_backend(recipe.algorithm, options.flow_backend, options.device or "cpu")
+        choose_backend(recipe.algorithm, device=options.device or "cpu")
     # Failures of earlier runs are only information: each video without features is tried again.
     folder = open_output(output)
     failures = {failure["id"]: failure["reason"] for failure in read_failures(output)} if folder else {}

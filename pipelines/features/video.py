@@ -127,7 +127,7 @@ def new_networks(
     if options.calibrate and twostream.recipe.random_streams:
         ids = training_ids(options.calibrate, videos)
         chosen = {i: videos[i] for i in ids}
-        images = yield from sampled_inputs(twostream, chosen, workers, CALIBRATION_CHUNKS, "calibration")
+        images = yield from sampled_inputs(twostream, chosen, workers, CALIBRATION_CHUNKS)
         for stream, part in twostream.recipe.parts.items():
             if part.weights == "random":
                 # Shuffled, because a batch must mix videos: consecutive chunks are similar.
@@ -255,7 +255,7 @@ class VideoExtractor:
             with self.folder.staged(video_id) as target, local_copy(source) as (path, origin):
                 record, note = yield from self._write(video_id, path, origin, target)
         except Exception as error:
-            yield Outcome(video_id, source, "failed", **asdict(failure_of(error, source)))
+            yield Outcome(video_id, source, "failed", **failure_of(error, source)._asdict())
             return
         chunks, damaged = record["chunks"], record["decode_errors"] > 0
         reason = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""
@@ -350,7 +350,7 @@ def open_worker(config: ExtractOptions) -> Iterator[VideoExtractor]:
     device = choose_device(config.device)
     networks = FoldNetworks(run_on(rebuild_twostream(recipe, sources, device), config.runtime, threads), config.without)
     caches = caches_of(config.cache, recipe) if config.cache else []
-    with flow_workers(recipe.algorithm, threads, config.flow_backend, device) as flow:
+    with flow_workers(recipe.algorithm, threads, device=device) as flow:
         yield VideoExtractor(folder, networks, flow, caches, config.allow_damaged)
 
 

@@ -48,17 +48,13 @@ MAX_FOLDS = 10
 
 @dataclass(frozen=True)
 class LearnOptions(VideoOptions):
-    """Options of `lstr learn`.
+    """Options of `lstr learn`; `recipe` is by default SEVERAL_RECORDINGS, or ONE_RECORDING.
 
     `settings` may also contain `model.NAME` and `train.NAME` for the models on the features. `folds` are for
     cross-validation, so that all videos can be used for training; 0 to hold out videos instead, None for 3, or for 0 if
     the time limit is too short.
     """
 
-    recipe: str | None = None
-    """How features are made; None for SEVERAL_RECORDINGS, or ONE_RECORDING."""
-    stream: str | None = None
-    """`rgb`, `flow` or `both`; None for all streams of a named recipe."""
     false_alarms: PositiveAmount | None = None
     """Maximum false alarms per hour for choosing thresholds; None for the highest F1."""
     negatives: Sequence[str] = ()

@@ -48,16 +48,6 @@ def recorded_weights(path: Path) -> dict[str, str]:
     return {stream: place for stream, place in places.items() if isinstance(place, str)}
 
 
-def run_record(features: Path, run: Path) -> dict[str, dict[str, dict[str, str]]]:
-    """Return what a run records about the networks of a feature folder, as entries of a checkpoint; empty if unknown.
-
-    Each place is absolute, and relative to the run, so that both can be moved together.
-    """
-    places = recorded_weights(features)
-    entries = {s: {"path": place, "relative": os.path.relpath(place, run.absolute())} for s, place in places.items()}
-    return {"networks": entries} if entries else {}
-
-
 def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dict[str, str | None]:
     """Return the paths of the weights of a checkpoint's feature networks, by stream; None if unknown.
 

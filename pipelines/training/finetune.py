@@ -54,6 +54,10 @@ class VideoOptions:
     """Maximum time; None without a limit."""
     algorithm: Algorithm | None = None
     """Algorithm of optical flow; None for the one in the recipe."""
+    recipe: str | Preset | None = None
+    """How features are made: a preset or its name, or a recipe file; None for the default of the job."""
+    stream: str | None = None
+    """`rgb`, `flow` or `both`; None for all streams of the recipe."""
     folds: int | None = None
     """Number of folds; a further network of each stream is trained without each. None for the default of the job."""
     at_once: Positive | None = None
@@ -106,29 +110,19 @@ def report_skipped(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]
 
 @dataclass(frozen=True)
 class FinetuneOptions(VideoOptions):
-    """Which networks to train on which videos, with `folds` by default none.
+    """Which networks to train on which videos, by default with the recipe `fast` and without folds.
 
-    `lstr finetune` has an option or setting for each but `later` and `planned`.
+    `lstr finetune` has an option or setting for each.
     """
 
-    stream: str = "both"
-    """`rgb`, `flow` or `both`"""
     inits: Mapping[str, str] = field(default_factory=dict)
     """Initial weights of single networks, by stream."""
-    spare: bool = True
-    """Whether one in five of many training videos is held out to choose the epoch, if no others do"""
     subset: str = "training"
     eval_subset: str | None = None
     """The subset that chooses the epoch; None for `validation` if it exists, else one in five training videos."""
-    recipe: str | Preset = "fast"
-    """How features will be made: a preset or its name, or a recipe file."""
     networks: Mapping[str, str] = field(default_factory=dict)
     """Names of other networks than those of the recipe, by stream."""
     resume: bool = False
-    later: float = 0.0
-    """Seconds of the work that follows by a plan, for which a part of `seconds` is kept"""
-    planned: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of a network by stream"""
 
 
 @dataclass(frozen=True)
@@ -145,11 +139,19 @@ class Finetuned:
 Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Step | Finished[Finetuned]
 
 
-def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
+def finetune(
+    options: FinetuneOptions, spare: bool = True, later: float = 0.0, planned: Mapping[str, float] | None = None
+) -> Generator[Event, None, None]:
     """Train the networks, or resume a training. With torchrun, only rank 0 yields events and writes files.
 
     With a time limit, which includes the computation of chunks, a network stops when its share of the time has passed,
     but not before the end of its first epoch. Close the generator to stop; finished parts are kept.
+
+    Args:
+        options: What to train.
+        spare: Whether one in five of many training videos is held out to choose the epoch, if no others do.
+        later: Seconds of the work that follows by a plan, for which a part of the time limit is kept.
+        planned: Seconds of a network by stream, by a plan.
 
     Yields LabelFindings and Notices; Failed for each unreadable video; Filling, then Progress by video id and an
     Outcome for each video with cached chunks, and an empty Filling; Progress by network after each step, a Step after
@@ -159,13 +161,16 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
         CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError, WeightsError: inputs and
             options cannot be used, or do not fit together.
     """
-    with ranks.join_ranks(choose_device(options.device)) as device, closing(run_job(options, device)) as events:
-        for event in events:
-            if ranks.is_first():
-                yield event
+    with ranks.join_ranks(choose_device(options.device)) as device:
+        with closing(run_job(options, device, spare, later, planned or {})) as events:
+            for event in events:
+                if ranks.is_first():
+                    yield event
 
 
-def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, None]:
+def run_job(
+    options: FinetuneOptions, device: str, spare: bool, later: float, planned: Mapping[str, float]
+) -> Generator[Event, None, None]:
     """Train the networks on this process; see `finetune`."""
     from lstr.pipelines.training.network_run import TimeLimit, Training
     from lstr.pipelines.training.networks import train_networks
@@ -186,7 +191,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
         check_writable(output)  # before hours of flow
         if options.resume:
             yield Notice(f"{output} contains no run to resume: a new one starts.", warning=False)
-    features = options.recipe, options.stream, options.algorithm
+    features = options.recipe or "fast", options.stream or "both", options.algorithm
     settings = {**options.settings, **({} if options.seed is None else {"seed": str(options.seed)})}
     networks = settle(features, settings, options.init, device, options.networks, options.inits)
     found, labels = yield from options.read()
@@ -208,7 +213,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
         if options.folds:
             training_videos.check_blind(networks.initial, present)
         chosen_by = [i for i in validation if i in present]
-        return *training_videos.make_pairs(labels, ids, chosen_by, options.folds or 0, present, options.spare), warning
+        return *training_videos.make_pairs(labels, ids, chosen_by, options.folds or 0, present, spare), warning
 
     folder = Path(options.cache) if options.cache else home() / "chunks"
     cache = ChunkCache(folder, training_videos.chunks_of(networks.preset), options.cache_size)
@@ -246,7 +251,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
             yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")
     limit = None
     if options.seconds is not None:
-        limit = TimeLimit(options.seconds - (perf_counter() - started), options.later, options.planned)
+        limit = TimeLimit(options.seconds - (perf_counter() - started), later, planned)
     job = Training(networks, labels, cached, pairs, folds, limit)
     for event in train_networks(job, output, device, options.resume, options.at_once):
         yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event

@@ -25,7 +25,7 @@ from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray, network_overlap, streams_of
 from lstr.pipelines.features.output_folder import read_calibration
-from lstr.pipelines.model_files.networks import ARRAYS, run_record
+from lstr.pipelines.model_files.networks import ARRAYS, recorded_weights
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
@@ -317,8 +317,11 @@ class ModelRun(Learner):
         metrics |= {"validation": validation, "training_videos": [video.id for video in self.split.videos]}
         if self.validation:  # they choose its epoch
             metrics["validation_videos"] = [video.id for video in self.validation.videos]
-        settings = {name: value for name, value in self.settings.items() if name != "model"}
-        extra = settings | run_record(folder.paths[0], self.folder.path)
+        extra = {name: value for name, value in self.settings.items() if name != "model"}
+        if places := recorded_weights(folder.paths[0]):
+            # absolute, and relative to the run, so that both can be moved together
+            run = self.folder.path.absolute()
+            extra["networks"] = {s: {"path": at, "relative": os.path.relpath(at, run)} for s, at in places.items()}
         path = self.folder.path / name
         checkpoint.save(path, model, self.classes, self.recipe, metrics, extra, read_calibration(folder.paths[0]))
 

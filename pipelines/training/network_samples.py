@@ -6,7 +6,7 @@ parts of videos are cut in pieces as long as a typical action, and form a separa
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -25,8 +25,6 @@ Images = tuple[torch.Tensor, tuple[int, ...]]
 Key = tuple[int, int, int]
 # Width and height of a crop as shares of the fitted image, and its position as shares of the room left.
 Box = tuple[float, float, float, float]
-# Order of the channels, and factors of saturation, contrast and brightness.
-Tint = tuple[tuple[int, ...], float, float, float]
 # Scales of a crop's sides against the short side; its two sides are at most one step apart (TSN, section 3.3).
 SCALES = (1.0, 0.875, 0.75, 0.66)
 CORNERS = tuple((x, y) for y in (0.0, 1.0) for x in (0.0, 1.0))
@@ -37,8 +35,7 @@ GREY_SHARE = SWAPPED_SHARE = 0.3  # of samples, where `colour` is set
 SHAKEN_SHARE = 0.5  # of samples, where `shake` is set: the other half is of a camera that stands still
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Chunks [start, end) of a video, and the class they show."""
 
     video: str
@@ -133,18 +130,23 @@ class SampleSet:
         # one chunk of each equal part; a short sample gives some of its chunks more than once
         edges = np.linspace(sample.start, sample.end, config.segments + 1)
         chunks = [min(int(random.uniform(a, b)), sample.end - 1) for a, b in zip(edges, edges[1:], strict=False)]
-        tint = None
-        if self.stream == "rgb" and config.colour:
+        is_tinted = self.stream == "rgb" and config.colour > 0
+        if is_tinted:
             low, high = 1 - config.colour, 1 + config.colour
             order = random.permutation(3) if random.random() < SWAPPED_SHARE else np.arange(3)
             saturation = 0.0 if random.random() < GREY_SHARE else random.uniform(low, high)
-            tint = (tuple(order.tolist()), saturation, *random.uniform(low, high, 2).tolist())
+            contrast, brightness = random.uniform(low, high, 2).tolist()
         is_shaken = self.stream in COMPARING and config.shake > 0 and random.random() < SHAKEN_SHARE
         movements = [draw_movement(random, config.shake) if is_shaken else None for _ in chunks]
         images = []
         for chunk, movement in zip(chunks, movements, strict=True):
             image = self.videos[sample.video].picture(chunk, self.stream, movement)
-            image = tinted(image, tint) if tint else image
+            if is_tinted:
+                pixels = image[..., order].astype(np.float32)
+                grey = pixels.mean(2, keepdims=True)
+                mean = grey.mean()
+                pixels = (grey + (pixels - grey) * saturation - mean) * contrast + mean * brightness
+                image = np.clip(pixels, 0, 255).astype(np.uint8)
             images.append(augment(image, box, is_mirrored, config, self.is_inverted, config.size_in(epoch)))
         return images
 
@@ -161,16 +163,6 @@ def draw_box(random: np.random.Generator, config: FinetuneConfig) -> Box:
         largest = 1 / max(across, down)
         scale = largest * (config.zoom * largest) ** -random.random()
     return scale * across, scale * down, float(random.random()), float(random.random())
-
-
-def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
-    """Return an image (H, W, 3) uint8 with other colours."""
-    order, saturation, contrast, brightness = tint
-    pixels = image[..., order].astype(np.float32)
-    grey = pixels.mean(2, keepdims=True)
-    mean = grey.mean()
-    pixels = grey + (pixels - grey) * saturation
-    return np.clip((pixels - mean) * contrast + mean * brightness, 0, 255).astype(np.uint8)
 
 
 def augment(

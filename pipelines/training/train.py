@@ -1,5 +1,6 @@
 """The training job: train a checkpoint on features and labels, with one process or with torchrun."""
 
+import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -14,10 +15,9 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import check_exists
 from lstr.labels.check import stop_at_errors
-from lstr.pipelines.features.dataset import describe_overlap, network_overlap, read_dataset
+from lstr.pipelines.features.dataset import DatasetOptions, describe_overlap, network_overlap, read_dataset
 from lstr.pipelines.features.feature_files import NOTHING, Stated, split_settings
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
-from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import preset_for, preset_named, read_config, resolve
 from lstr.pipelines.training.model_run import ModelRun, Task
@@ -29,7 +29,7 @@ RNN_IS_BETTER = "--preset rnn-small had a higher mAP on two small sets (0.67 to 
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(DatasetOptions):
     """What to train on what; `lstr train` has an option or setting for each."""
 
     features: Sequence[str | Path]
@@ -46,21 +46,12 @@ class TrainOptions:
     """By `model.NAME` and `train.NAME`, in addition to preset and config; `features.NAME` describes features of other
     people (`lstr.pipelines.features.feature_files.Stated`)."""
     subset: str = "training"
-    dataset: str | None = None
-    """Which data set of a data_info.json."""
-    rgb: str | None = None
-    """Folder of the RGB features within each of `features`; `flow` alike."""
-    flow: str | None = None
     streams: Sequence[str] = ()
     """Streams that the model sees; empty for all that the features have."""
-    skip_missing: bool = False
-    """Skip labelled videos without features."""
     eval_every: int | None = None
     """Epochs between two evaluations, which choose best.pt."""
     eval_subset: str = "validation"
     resume: bool = False
-    device: str | None = None
-    """`cpu` or `cuda`; None for the GPU if the machine has one."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a value out of range."""
@@ -207,7 +198,8 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
         statistics = feature_statistics(task.split.narrowed(task.model).videos)
     with ExitStack() as stack:
         if config.deterministic:
-            make_reproducible()
+            # before the first CUDA call; without it cuBLAS of torch before 2.15 fails in its first matrix product
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
             stack.callback(setattr, torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
             torch.use_deterministic_algorithms(True)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from lstr.errors import ConfigError, LabelsError, MissingPathError, OutputError, VideoError, WeightsError, few
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
@@ -28,8 +28,7 @@ VALIDATION_SHARE = 5  # one in this number of training recordings chooses epochs
 MIN_RECORDINGS = 15  # with fewer training recordings, all are needed for training
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Which videos one network of each stream learns from; by video ids."""
 
     fold: int | None
@@ -210,8 +209,7 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
     return "; ".join(warnings)
 
 
-@dataclass(frozen=True)
-class SoundVideo:
+class SoundVideo(NamedTuple):
     """A video that can be read, as far as its packets show."""
 
     source: Place

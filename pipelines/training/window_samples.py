@@ -4,8 +4,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from dataclasses import replace
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -158,8 +158,7 @@ def map_piece(piece: Piece, change: Callable[[Tensor], Tensor]) -> Piece:
     return windows.map(change), replace(known, targets=change(known.targets), counts=change(known.counts))
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """One process's share of an optimiser step, on the CPU, in pieces that the model processes in sequence."""
 
     pieces: list[Piece]

@@ -200,7 +200,9 @@ class Service:
                 group[name] = source
         for model, group in groups.items():
             if model not in self.workers:
-                self.workers[model] = self._stack.enter_context(Worker(model, self))
+                shared = self.config, self.make_sinks, self.log, self.dashboard, self.clips
+                worker = Worker(model, *shared, lambda name: self.zones.get(name, ()))
+                self.workers[model] = self._stack.enter_context(worker)
             self.workers[model].set_sources(group)
 
     def make_sinks(self, loaded: Checkpoint) -> list[MakeSink]:

@@ -5,28 +5,27 @@ source ends the thread.
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from lstr.errors import CheckpointError, ExhaustedError, ExtractorError, LstrError, brief
 from lstr.extractors.video.inputs import LiveOptions, parse_live
+from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import actions_of
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import Decision, Ended, Opened, SourceEvent, Status, Undecided
+from lstr.pipelines.detection.decision import Decision, Ended, MakeSink, Opened, SourceEvent, Status, Undecided
 from lstr.pipelines.detection.model import Networks, find_checkpoint, load_checkpoint
 from lstr.pipelines.detection.options import NO_TIMELINE
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
-from lstr.pipelines.watching.config import ActionConfig, SourceConfig, actions_in
+from lstr.pipelines.watching.clips import Clips
+from lstr.pipelines.watching.config import ActionConfig, SourceConfig, WatchConfig, actions_in
+from lstr.pipelines.watching.dashboard import Dashboard
 from lstr.timeline import DEFAULT, Thresholds, changed, thresholds_of
-
-if TYPE_CHECKING:
-    from lstr.pipelines.watching.service import Service
 
 RETRY_S = (5.0, 15.0, 60.0, 300.0)  # before a source that has ended or failed is opened again
 STABLE_S = 600.0  # of detection after which the next failure of a source counts as its first
@@ -52,13 +51,28 @@ class Worker:
 
     Args:
         model: The model file, None for the default model.
-        service: Has the configuration, the sinks of each source, and what else gets their frames and packets.
+        config: Has the actions, and the time without a frame after which a source is lost.
+        make_sinks: Returns the sinks of each source.
+        log: Takes sentences for the log.
+        dashboard: Shows the sources.
+        clips: Gets their packets.
+        zones: Returns the current zones of a source by its name.
     """
 
-    def __init__(self, model: Path | None, service: "Service"):
-        self.model, self._service = model, service
-        self._log, self._dashboard, self._clips = service.log, service.dashboard, service.clips
+    def __init__(
+        self,
+        model: Path | None,
+        config: WatchConfig,
+        make_sinks: Callable[[Checkpoint], Sequence[MakeSink]],
+        log: Callable[[str], None],
+        dashboard: Dashboard,
+        clips: Clips | None,
+        zones: Callable[[str], Zones],
+    ):
+        self.model, self._config = model, config
         self._name = model.name if model else "the default model"
+        self._make_sinks, self._log, self._zones = make_sinks, log, zones
+        self._dashboard, self._clips = dashboard, clips
         self.actions: list[str] = []
         """The actions that its model knows; before it is loaded, as the file says."""
         with suppress(CheckpointError, ExtractorError):  # the thread reports it
@@ -176,19 +190,19 @@ class Worker:
             while not self._ending and self._due():
                 with self._changed:
                     self._is_stale, self._places = False, len(self._wanted) + SPARE_PLACES
-                    rules = rules_of(loaded, self._service.config.actions)
+                    rules = rules_of(loaded, self._config.actions)
                     session = self._session = Session(
                         loaded,
                         networks,
                         self._places,
                         thresholds=rules,
                         output=NO_TIMELINE,  # of weeks it would be gigabytes
-                        sinks=self._service.make_sinks(loaded),
+                        sinks=self._make_sinks(loaded),
                         log=log,
                         packets=self._clips.ring if self._clips else None,
                         frames=self._dashboard.take_frame,
-                        zones=lambda name: self._service.zones.get(name, ()),
-                        live=LiveOptions(timeout=self._service.config.timeout),
+                        zones=self._zones,
+                        live=LiveOptions(timeout=self._config.timeout),
                     )
                 with session:
                     with self._changed:
