@@ -17,6 +17,7 @@ from lstr.pipelines.progress import ProgressCallback
 
 ZIP = b"PK\x03\x04"
 CHECKPOINTS = (".pt", ".pth", ".tar")
+PEOPLE = "numbers within a video, without face or name; someone who leaves gets another"
 
 
 def describe(
@@ -217,7 +218,7 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
         measured, edges = metrics.get("lstr"), metrics.get("interval") or {}
         means = {name: measured.get(name) for name in ("mAP", "mcAP")} if isinstance(measured, dict) else {}
         intervals = {"interval": {name: edges[name] for name in means if name in edges}} if edges else {}
-        networks = about["networks"].items()
+        networks = about["networks"]
         return {
             "kind": "model file",
             "title": about["title"],
@@ -225,7 +226,8 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
             **_present(demo=about.get("demo") is True),
             "actions": actions_of(about["classes"]),
             **_present(runs_without_torch=exported_in_words(about) if model.exported is not None else ""),
-            "networks": {stream: network_of(entry, model.recipe.size_of(stream)) for stream, entry in networks},
+            **_present(people=PEOPLE if "pose" in networks else ""),
+            "networks": {stream: network_of(entry, model.recipe.size_of(stream)) for stream, entry in networks.items()},
             "recipe_id": model.recipe.id if about["recipe"] else "features of other programs",
             **_present(store=(extra.get("data") or {}).get("store")),
             "model": about["config"].get("kind"),
