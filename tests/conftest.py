@@ -19,6 +19,7 @@ import torch
 from tests.support.browser import report_on, wait_for, write_greys
 from tests.support.feature_set import FeatureSet, write_features
 from tests.support.finetuned import FinetunedSet, write_finetuned
+from tests.support.processes import make_launcher, run_command
 from tests.support.small_set import SmallSet, write_small_set
 from tests.support.videos import mux_silence
 
@@ -137,6 +138,27 @@ def run(lstr):
         return out, err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def launcher():
+    return make_launcher()
+
+
+@pytest.fixture
+def launch(launcher):
+    """Start a command in a process that has imported everything: launch(*words, log, **environment) -> the process."""
+    processes = []
+
+    def start(*words, log: Path | str = os.devnull, **environment: str):
+        arguments = ([*map(str, words)], str(log), {"LSTR_HOME": os.environ["LSTR_HOME"], **environment})
+        processes.append(launcher.Process(target=run_command, args=arguments))
+        processes[-1].start()
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
 
 
 @pytest.fixture(autouse=True)

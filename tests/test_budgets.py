@@ -26,14 +26,14 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    # target 50,000; 370 of them are the poses of people
-    "product lines": 54_610,
-    "product files": 242,
+    # target 50,000; 700 of them are the poses of people
+    "product lines": 54_380,
+    "product files": 243,
     "test lines": 25_000,
-    "functions per 100 lines": 5.232,  # target 4.5
-    "private functions used once, percent": 33.0,  # target 25
-    "dataclasses and structs": 171,  # target 150
-    "fields of Config and Options classes": 299,  # target 250
+    "functions per 100 lines": 5.224,  # target 4.5
+    "private functions used once, percent": 29.3,  # target 25
+    "records": 171,  # dataclasses, structs, named tuples and typed dicts; target 150
+    "fields of Config and Options classes": 282,  # target 250
     "lines without a comment, percent": 95.4,  # target 97
     "documentation pages": 25,
     "words of README": 700,
@@ -78,7 +78,7 @@ def measured_sources() -> dict[str, float]:
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     records = [c for c in classes if any("dataclass" in ast.unparse(d) for d in c.decorator_list)]
-    records += [c for c in classes if any("Struct" in ast.unparse(base) for base in c.bases)]
+    records += [c for c in classes if re.search("Struct|NamedTuple|TypedDict", " ".join(map(ast.unparse, c.bases)))]
     settings = [c for c in classes if c.name.endswith(("Config", "Options"))]
     tokens = (token[0] for path in python for token in TOKEN.finditer(path.read_text()))
     comments = sum(token.startswith("#") and not token.startswith(("# type:", "# noqa", "#!")) for token in tokens)
@@ -88,7 +88,7 @@ def measured_sources() -> dict[str, float]:
         "test lines": lines([path for path in files("tests") if path.suffix in SOURCES]),
         "functions per 100 lines": 100 * len(functions) / lines(python),
         "private functions used once, percent": private_functions_used_once(modules),
-        "dataclasses and structs": len(records),
+        "records": len(records),
         "fields of Config and Options classes": sum(
             isinstance(n, ast.AnnAssign) and "ClassVar" not in ast.unparse(n.annotation)
             for c in settings
@@ -113,6 +113,7 @@ def options_of(command: click.Command, name: str, context: click.Context) -> dic
 
 DETECT = """
 import functools, os, sys, threading
+import torch  # untraced
 from lstr_cli.main import main
 
 root, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[2]) + 8
@@ -135,16 +136,16 @@ def trace(frame, event, arg):
             files.add(path)
             threads.add(threading.get_ident())
 
-threading.setprofile(trace)
-sys.setprofile(trace)
+threading.settrace(trace)
+sys.settrace(trace)
 sys.argv[:] = ["lstr", "detect", *sys.argv[3:]]
 try:
     main()
 except SystemExit as end:
     assert not end.code, end.code
 finally:
-    sys.setprofile(None)
-    threading.setprofile(None)
+    sys.settrace(None)
+    threading.settrace(None)
 modules = {product(m.__file__) for m in [*sys.modules.values()] if getattr(m, "__file__", None)} - {None}
 print(taken, len(threads), len(files), len(modules), *sorted(files))
 """

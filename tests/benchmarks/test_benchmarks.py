@@ -7,10 +7,8 @@ from pathlib import Path
 
 import equality
 import equality_kinds
-import fingerprints
 import first_gpu_run
 import models as bench
-import numpy as np
 import pytest
 import torch
 
@@ -65,41 +63,6 @@ def test_a_dry_gpu_run_measures_every_step(tmp_path):
     results = json.loads((tmp_path / "results.json").read_text())
     assert results.keys() == first_gpu_run.commands(tmp_path, True).keys()
     assert results["flow"]["record"]["native, 1 threads"] > 0 and results["networks"]["record"]
-
-
-def test_the_digest_of_an_array_covers_type_shape_and_values():
-    digest, array = fingerprints.array_digest, np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert digest(array) == digest(np.asfortranarray(array)) == digest(np.repeat(array, 2, axis=0)[::2])
-    others = (array.astype(np.float64), array.reshape(3, 2), np.nextafter(array, 9), array.view(np.int32))
-    assert len({digest(array), *map(digest, others)}) == 1 + len(others)
-
-
-def test_documents_are_compared_without_times_and_paths():
-    model = {"lstr": "0.1.0", "made_by": {"date": "2026-11-22"}, "path": "/tmp/a/run"}
-    first = {"lstr": {"mAP": 0.5}, "seconds": 1.5, "delay": {"seconds": [0.1, 0.6]}, "model": model}
-    second = {**first, "seconds": 2.5, "speed": 9, "model": {"path": "/tmp/b/run", "made_by": None, "lstr": "0.2.0"}}
-    parts = fingerprints.document_parts
-    assert parts(first, {"/tmp/a": "WORK"}) == parts(second, {"/tmp/b": "WORK"})
-    for name, other in (("lstr", {"mAP": 0.5000001}), ("delay", {"seconds": [0.1, 0.7]}), ("model", {"path": "x"})):
-        changed = parts({**first, name: other}, {})
-        assert [key for key in changed if changed[key] != parts(first, {})[key]] == [name]
-
-
-def test_checkpoints_are_compared_without_versions_and_dates(tmp_path):
-    def content(name, weight, epochs=2):
-        about = {"versions": {"lstr": name}, "made_by": {"date": name}, "train": {"epochs": epochs}}
-        entries = {"format": "x/1", "classes": '["a"]', "extra": json.dumps(about), "versions": json.dumps(name)}
-        calibration = {"rgb": {"mean": torch.ones(2)}}
-        torch.save({**entries, "calibration": calibration, "model_state_dict": {"w": weight}}, tmp_path / f"{name}.pt")
-        return fingerprints.file_content(tmp_path / f"{name}.pt", {})
-
-    weight = torch.tensor([1.0, 2.0], dtype=torch.bfloat16)
-    first = content("a", weight)
-    assert set(first["tensors"]) == {"calibration.rgb.mean", "model_state_dict.w"}
-    assert set(first["entries"]) == {"format", "classes", "extra.train"}
-    assert content("b", weight) == first, "another version and date"
-    for changed, sort in ((content("c", weight + 0.01), "tensors"), (content("d", weight, epochs=3), "entries")):
-        assert [name for name in first if changed[name] != first[name]] == [sort]
 
 
 def test_every_kind_of_model_is_compared():

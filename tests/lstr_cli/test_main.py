@@ -60,22 +60,6 @@ def test_quick_commands_import_no_slow_packages(small_set):
     assert json.loads(run_without(("torch",), "info", small_set.videos / "scene_00.mp4", "--json"))["chunks"] == 20
 
 
-@pytest.mark.parametrize(
-    ("shell", "words", "offered"),
-    [
-        ("bash", "lstr ext", ["plain,extract"]),
-        ("bash", "lstr extract --cal", ["plain,--calibrate"]),
-        ("bash", "lstr weights fe", ["plain,fetch"]),
-        ("bash", "lstr detect v -m fall", ["file,fall"]),
-        ("zsh", "lstr ", [*COMMANDS]),
-    ],
-)
-def test_shell_completion(shell, words, offered):
-    request = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    words = run_without(("torch",), _LSTR_COMPLETE=f"{shell}_complete", **request).splitlines()
-    assert (words if shell == "bash" else words[1::3]) == offered
-
-
 def test_info_of_each_kind_of_input(run, small_set, tmp_path):
     def info(path) -> dict:
         run("info", path)
@@ -117,11 +101,6 @@ def next_command(err: str) -> list[str]:
     words = shlex.split(line.removeprefix("next: "))
     parse(words[1:])
     return words
-
-
-def test_fetching_weights_proposes_a_recipe_that_uses_them(run, small_set, tmp_path):
-    words = next_command(run("weights", "fetch", "imagenet")[1])
-    run(*[{"VIDEOS": small_set.videos, "features": tmp_path / "f"}.get(word, word) for word in words[1:]], "--dry-run")
 
 
 def test_each_command_proposes_the_next(run, small_set, tmp_path, monkeypatch):

@@ -5,12 +5,8 @@ import json
 import pytest
 
 from lstr.extractors.networks.runtime import RUNTIMES, is_installed
-from lstr.extractors.networks.weights_file import WeightSources
-from lstr.extractors.run import IMAGES
-from lstr.extractors.twostream import build_twostream
 from lstr.pipelines import bench
 from tests.support.errors import assert_error
-from tests.support.small_set import SMALL
 
 CHUNKS = 10
 
@@ -54,16 +50,6 @@ def test_every_installed_runtime_is_measured(run, video, monkeypatch):
         cost = variant["processor_seconds_per_second"]
         assert cost == pytest.approx(parts / 250, abs=2e-4)  # each part is rounded
         assert variant["real_time"] == pytest.approx(record["cores"] / cost, rel=1e-4 / cost)
-
-
-def test_batches_larger_than_the_video_are_measured(video, monkeypatch):
-    """As on a GPU, where a network takes 64 images at a time."""
-    monkeypatch.setitem(IMAGES, "cpu", 64)
-    monkeypatch.setattr(bench, "SECONDS", 0.001)
-    twostream = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(), "cpu", "float32")
-    chunks = list(bench.first_chunks(video, SMALL.long_side, 5))
-    assert twostream.batch > len(chunks)
-    assert bench.network_seconds(twostream, chunks, [None] * len(chunks)) > 0
 
 
 def test_errors_name_the_cause(lstr, tmp_path, sound_only, monkeypatch):

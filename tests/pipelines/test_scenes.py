@@ -8,7 +8,7 @@ import pytest
 
 from lstr.pipelines.scenes import SceneConfig, render_scenes, rendering
 
-SMALL = SceneConfig(n_videos=3, n_testing=1, seconds=6.0, fps=25, seed=3)
+SMALL = SceneConfig(n_videos=3, n_testing=1, seconds=6.0, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def test_pixels_change_during_actions_only(rendered):
         with av.open(str(folder / "videos" / f"{name}.mp4")) as container:
             frames = np.stack([f.to_ndarray(format="rgb24") for f in container.decode(video=0)]).astype(np.int16)
         change = np.abs(np.diff(frames, axis=0)).mean(axis=(1, 2, 3))
-        middle = (np.arange(len(change)) + 1) / 25
+        middle = (np.arange(len(change)) + 1) / 30
         acting = np.zeros(len(change), bool)
         for annotation in entry["annotations"]:
             start, end = annotation["segment"]

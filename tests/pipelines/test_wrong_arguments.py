@@ -1,7 +1,5 @@
 """Wrong arguments of the Python API raise a typed error with a hint."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -72,7 +70,6 @@ def test_calls_without_a_model(call, text, tmp_path, monkeypatch):
     ("name", "value"),
     [
         ("engine", "spark"),
-        ("flow_backend", "bogus"),
         ("precision", "int8"),
         ("threads", -1),
         ("threads", "2"),
@@ -112,12 +109,3 @@ def test_chunks_out_of_order():
     assert_refused(lambda: timeline.push(1.0, [0.1, 0.9]))
     timeline.finish(2.0)
     assert timeline.push(0.25, [0.1, 0.9]), "finish() resets the timeline"
-
-
-@pytest.mark.long
-def test_warnings_refer_to_the_calling_line(small_set):
-    """Python shows a warning once per line."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        next(lstr.detect(small_set.videos / "scene_00.mp4", small_set.checkpoint))
-    assert caught and {warning.filename for warning in caught} == {__file__}

@@ -1,6 +1,6 @@
 """Videos, and a weights folder of random networks; their cards state that they were trained on two videos."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,13 +14,13 @@ from lstr.extractors.streams import CHANNELS_OF
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.inputs import find_videos
 from lstr.pipelines.scenes import SceneConfig, render_scenes
-from tests.support import small_set
 from tests.support.backbones import build_backbone
+from tests.support.small_set import PICTURES, small_preset
 
-NAMES = small_set.NAMES
+NAMES = {"rgb": "mobilenetv3", "flow": "shufflenetv2"}
 CLASSES = ("Background", "fall")
-SMALL = replace(small_set.SMALL, flow_algorithm="dis")
-RGB_DIM = small_set.DIMS[0]
+SMALL = small_preset(NAMES, {**PICTURES, "flow_algorithm": "dis"})
+RGB_DIM = 576
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import resource
 import signal
@@ -25,6 +26,34 @@ def check_process(*command, **options) -> str:
     code, out, err = run_process(*command, **options)
     assert code == 0, err
     return out
+
+
+def make_launcher():
+    """Return a context of multiprocessing whose processes have imported `lstr`, which takes seconds."""
+    context = multiprocessing.get_context("forkserver")
+    names = ("features.extract", "learning.learn", "detection.detect", "watching.service", "training.train")
+    modules = ["lstr_cli.extract", *(f"lstr.pipelines.{name}" for name in names)]
+    context.set_forkserver_preload(["torch._dynamo", "rich.progress", *modules])
+    process = context.Process()
+    process.start()
+    process.join()
+    return context
+
+
+def run_command(words: list[str], log: str, environment: Mapping[str, str]) -> None:
+    """Run a command in this new process, in a new session, by which its children are found later."""
+    import torch
+
+    from lstr_cli.main import main
+
+    os.setsid()
+    restore_signals()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update(environment, OMP_NUM_THREADS="1")
+    torch.set_num_threads(1)
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    sys.argv = ["lstr", *words]
+    main()
 
 
 def restore_signals() -> None:

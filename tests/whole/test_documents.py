@@ -197,7 +197,7 @@ def test_the_python_example_runs_as_a_script(small_set, tmp_path):
 
 def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"rgb": torch.rand(16, 576), "flow": torch.rand(16, 1024)}
+    names = {"rgb": torch.rand(16, 1280), "flow": torch.rand(16, 512)}
     exec(block_with(PYTHON, "python", "lstr.create").replace("run/checkpoint.pt", str(small_set.checkpoint)), names)
     exec(block_with(PYTHON, "python", "streaming.save"), names)
     assert names["scores"].shape == (16, 6) and (tmp_path / "cameras.pt").exists()

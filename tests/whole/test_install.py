@@ -22,16 +22,23 @@ MAX_SCORE_DIFFERENCE = 1e-5
 DRAWN_FORMATS = ("png", "svg")  # drawn by matplotlib
 
 
-def build_wheel(folder: Path, **environment: str) -> Path:
-    """Build a wheel from a source distribution of the committed files; of all files without git."""
+def build_sources(folder: Path) -> Path:
+    """Build a source distribution of the committed files; of all files without git."""
     clone = ("git", "clone", "--quiet", ROOT, folder / "source")
     if not (ROOT / ".git").exists() or run_process(*clone)[0]:
         ignored = shutil.ignore_patterns(".*", "*.so", "build", "demo", "*.egg-info", "__pycache__")
         shutil.copytree(ROOT, folder / "source", ignore=ignored, symlinks=True)
     code = f"from setuptools.build_meta import build_sdist; build_sdist({str(folder)!r})"
     check_process(sys.executable, "-c", code, cwd=folder / "source")
-    (sources,) = folder.glob("*.tar.gz")
-    check_process(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, sources, env=environment)
+    return next(folder.glob("*.tar.gz"))
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build a wheel from a source distribution, with the setuptools of this environment."""
+    sources = build_sources(folder)
+    shutil.unpack_archive(sources, folder, filter="data")
+    code = f"from setuptools.build_meta import build_wheel; build_wheel({str(folder)!r})"
+    check_process(sys.executable, "-c", code, cwd=folder / sources.name.removesuffix(".tar.gz"))
     return next(folder.glob("*.whl"))
 
 
@@ -83,14 +90,17 @@ def test_packages_of_an_application_keep_their_names(installed, tmp_path, search
 @pytest.mark.long
 def test_an_installed_wheel_extracts_features(installed, small_set, tmp_path):
     video, features = write_video(tmp_path / "v.mp4", range(0, 1200, 25)), tmp_path / "features"
+    settings = ("--set", "cache=none", "--set", "runtime=torch")
     assert installed(*LSTR[1:], "--version").startswith("lstr")
-    installed(*LSTR[1:], "extract", video, "-o", features, "--recipe", small_set.recipe, "--set", "cache=none")
+    installed(*LSTR[1:], "extract", video, "-o", features, "--recipe", small_set.recipe, *settings)
     assert len(list(features.glob("*/v.npy"))) == 2
 
 
 @pytest.mark.slow
 def test_installation_without_a_compiler_succeeds(tmp_path):
-    names = zipfile.ZipFile(build_wheel(tmp_path, CC="no-such-compiler")).namelist()
+    build = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, build_sources(tmp_path))
+    check_process(*build, env={"CC": "no-such-compiler"})
+    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     assert "lstr/extractors/flow/tvl1.py" in names and not [n for n in names if n.endswith(".so")]
 
 

@@ -1,5 +1,6 @@
 """A full disk, closed outputs, little memory, and a working folder that was removed."""
 
+import ctypes
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS
-from tests.support.processes import limit_file_size, run_process
+from tests.support.processes import check_process, limit_file_size, run_command, run_process
 
 SETTINGS = [f"--set={name}={value}" for name, value in {**TINY_SETTINGS, "train.epochs": "1"}.items()]
 
@@ -33,14 +34,30 @@ def run_shell(line: str, *wrapper: str, **options) -> tuple[int, str, str]:
     return run_process(*wrapper, "bash", "-c", line.replace("lstr ", f"{sys.executable} -m lstr_cli "), **options)
 
 
+CLONE_NEWNS = 0x20000  # of the Linux headers
+UNSHARE = ("unshare", "--mount", "--propagation", "private")
+MOUNT = ("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/dev/shm")
+
+
+def train_without_shm(words: list[str], log: str) -> None:
+    """Run a command in this new process, with the mount namespace of a container."""
+    assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
+    check_process("mount", "--make-rprivate", "/")
+    check_process(*MOUNT)
+    run_command(words, log, {})
+
+
 @pytest.mark.long
-def test_a_read_only_dev_shm(feature_set, tmp_path):
+def test_a_read_only_dev_shm(launcher, feature_set, tmp_path):
     """As in some containers; a mount namespace of the command alone has it here."""
-    unshare, mount = ("unshare", "--mount", "--propagation", "private"), "mount -t tmpfs -o ro tmpfs /dev/shm"
-    if run_process(*unshare, *mount.split())[0]:
+    if run_process(*UNSHARE, *MOUNT)[0]:
         pytest.skip("this user cannot mount file systems")
-    train = f"lstr train {feature_set.features} --labels {feature_set.labels} {' '.join(SETTINGS)} -o {tmp_path}/run"
-    assert_error(run_shell(f"{mount} && {train}", *unshare), 2, "/dev/shm")
+    words = ["train", feature_set.features, "--labels", feature_set.labels, *SETTINGS, "-o", tmp_path / "run"]
+    arguments = ([*map(str, words)], str(tmp_path / "log"))
+    process = launcher.Process(target=train_without_shm, args=arguments)
+    process.start()
+    process.join()
+    assert_error((process.exitcode, "", (tmp_path / "log").read_text()), 2, "/dev/shm")
 
 
 def test_full_or_closed_standard_output():

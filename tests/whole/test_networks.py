@@ -24,19 +24,24 @@ MAPS, TOKENS, MOBILE = "timm:test_efficientnet", "timm:test_vit", "timm:mobilene
 RUNTIMES = ("torch", "openvino", "onnxruntime")
 
 
+BUILD = """
+from lstr.extractors.networks.network import NETWORKS
+for network in NETWORKS.values():
+    network.build(3)
+"""
+PREPARE = """
+import lstr.pipelines.learning.planner, lstr.pipelines.detection.detect
+from lstr.extractors.networks.weights_file import WeightSources
+from lstr.extractors.presets import PRESETS
+from lstr.extractors.twostream import build_twostream
+build_twostream(PRESETS["live"], WeightSources(), "cpu").prepare()
+"""
+
+
 @pytest.mark.long
-def test_networks_of_recipes_need_no_mmaction2():
-    code = (
-        "import sys, lstr.pipelines.learning.planner, lstr.pipelines.detection.detect\n"
-        "from lstr.extractors.networks.weights_file import WeightSources\n"
-        "from lstr.extractors.presets import PRESETS\n"
-        "from lstr.extractors.twostream import build_twostream\n"
-        "from lstr.extractors.networks.network import NETWORKS\n"
-        "for network in NETWORKS.values():\n"
-        "    network.build(3)\n"
-        "build_twostream(PRESETS['live'], WeightSources(), 'cpu').prepare()\n"
-        "print([name for name in ('mmaction', 'mmengine', 'mmcv', 'timm') if name in sys.modules])"
-    )
+@pytest.mark.parametrize("code", [BUILD, PREPARE], ids=["all networks", "live"])
+def test_networks_of_recipes_need_no_mmaction2(code):
+    code += "import sys; print([n for n in ('mmaction', 'mmengine', 'mmcv', 'timm') if n in sys.modules])"
     assert check_process(sys.executable, "-c", code) == "[]\n"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -12,16 +13,30 @@ from lstr.kinds import configure, make_model
 from tests.support.documents import DOCS, ROOT, block_with
 from tests.support.errors import assert_error
 from tests.support.feature_set import TINY
-from tests.support.processes import LSTR, run_process
+from tests.support.processes import run_process
 
 GUIDE = ROOT / "CONTRIBUTING.md"
+# runs several commands; prints the exit code, standard output and standard error of each
+COMMANDS = """
+import contextlib, io, json, sys
+from lstr_cli.main import main
+results = []
+for words in json.loads(sys.argv[1]):
+    texts, sys.argv[1:] = (io.StringIO(), io.StringIO()), words
+    with contextlib.redirect_stdout(texts[0]), contextlib.redirect_stderr(texts[1]):
+        try:
+            main()
+        except SystemExit as ended:
+            results.append([ended.code or 0, *(text.getvalue() for text in texts)])
+print(json.dumps(results))
+"""
 
 
 @pytest.fixture
 def install(tmp_path):
     """Install a package of one module: install(group, module, code, **entries) -> `lstr` where it is installed.
 
-    That runs a command and returns its standard output and standard error.
+    That runs commands in one process and returns the exit code, standard output and standard error of each.
     """
 
     def install(group: str, module: str, code: str, **entries: str):
@@ -35,10 +50,11 @@ def install(tmp_path):
         (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
         environment = {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "OMP_NUM_THREADS": "1"}
 
-        def run(*words, code: int = 0) -> tuple[str, str]:
-            exit_code, out, err = run_process(*LSTR, *words, env=environment, timeout=900)
-            assert exit_code == code and "Traceback" not in err, err
-            return out, err
+        def run(*commands: tuple) -> list[tuple[int, str, str]]:
+            words = json.dumps([[*map(str, command)] for command in commands])
+            code, out, err = run_process(sys.executable, "-c", COMMANDS, words, env=environment, timeout=900)
+            assert code == 0 and "Traceback" not in err + out, err + out
+            return json.loads(out.splitlines()[-1])
 
         return run
 
@@ -52,13 +68,15 @@ def test_a_label_format_works_next_to_a_broken_format(install, small_set, tmp_pa
     lstr = install("lstr.label_formats", "toy_format", block_with(GUIDE, "python", "class Toy"), **entries)
     labels, toy, copy = tmp_path / "a.json", tmp_path / "a.toy", tmp_path / "copy.json"
     labels.write_text(json.dumps({"database": {"a": {"annotations": [{"label": "jump", "segment": [1, 2.5]}]}}}))
-    _, err = lstr("labels", "convert", labels, "-o", toy)
-    assert toy.read_text() == "1.0|2.5|jump\n" and "broken" in err
-    lstr("labels", "convert", toy, "-o", copy)
+    first, second, third, last = lstr(
+        ("labels", "convert", labels, "-o", toy),
+        ("labels", "convert", toy, "-o", copy),
+        ("labels", "convert", labels, "--to", "pdf"),
+        ("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,toy"),
+    )
+    assert toy.read_text() == "1.0|2.5|jump\n" and "broken" in first[2] and first[0] == second[0] == last[0] == 0
     assert json.loads(copy.read_text())["database"] == json.loads(labels.read_text())["database"]
-    _, err = lstr("labels", "convert", labels, "--to", "pdf", code=2)
-    assert "thumos" in err and "toy" in err
-    lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,toy")
+    assert third[0] == 2 and "thumos" in third[2] and "toy" in third[2]
     assert len([*tmp_path.glob("scene_*.toy")]) == 4
 
 
@@ -70,8 +88,9 @@ def test_a_kind_of_model_trains_and_detects(install, lstr, small_set, tmp_path):
     entry = json.loads(entry)
     own = install("lstr.kinds", entry.partition(":")[0], block_with(page, "python", "class MeanConfig"), mean=entry)
     small = ("--preset", "mean-small", "--set", "model.share=0.25", "--set", "train.epochs=2")
-    own("train", small_set.features, "--labels", small_set.labels, "-o", run, *small)
-    own("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")
+    train = ("train", small_set.features, "--labels", small_set.labels, "-o", run, *small)
+    detect = ("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")
+    assert [code for code, *_ in own(train, detect)] == [0, 0]
     assert (tmp_path / "scene_00.json").exists()
     assert_error(lstr("info", run / "checkpoint.pt"), 2, str(run / "checkpoint.pt"), "'mean'")
 
@@ -82,10 +101,9 @@ def test_a_broken_kind_does_not_affect_working_kinds(install, tmp_path):
     path = tmp_path / "epoch-25.pth"
     torch.save({"epoch": 25, "model_state_dict": make_model(configure(**TINY), 22).state_dict()}, path)
     lstr = install("lstr.kinds", "broken_kind", "", broken="broken_module:KIND")
-    out, err = lstr("info", path)
-    assert "lstr" in out and "broken" in err
-    assert "lstr" in [kind["kind"] for kind in json.loads(lstr("models", "--json")[0])]
-    lstr("models", "broken", code=2)
+    info, models, broken = lstr(("info", path), ("models", "--json"), ("models", "broken"))
+    assert info[0] == models[0] == 0 and "lstr" in info[1] and "broken" in info[2] and broken[0] == 2
+    assert "lstr" in [kind["kind"] for kind in json.loads(models[1])]
 
 
 @pytest.mark.long
@@ -96,18 +114,18 @@ def test_a_network_of_a_package_extracts_features(install, lstr, small_set, tmp_
     own = install("lstr.networks", "tiny_network", block_with(GUIDE, "python", "networks.network import"), **entries)
     features = tmp_path / "features"
 
-    def extract(name: str, output, code: int = 0) -> str:
+    def extract(name: str, output) -> tuple:
         recipe = tmp_path / f"{name}.json"
         recipe.write_text(json.dumps({"rgb": {"network": name}, "flow": None, "crop": 40, "short_side": 40}))
-        return own("extract", small_set.videos, "-o", output, "--recipe", recipe, code=code)[1]
+        return "extract", small_set.videos, "-o", output, "--recipe", recipe
 
-    extract("tiny", features)
+    names = {"tiny": features, "odd": tmp_path / "odd", "lost": tmp_path / "lost"}
+    codes, _, errors = zip(*own(*(extract(name, output) for name, output in names.items())), strict=True)
+    assert codes == (0, 4, 4) and "odd" in errors[1] and "lost" in errors[2]
     assert (features / "rgb_random_tiny").is_dir()
     network = json.loads(lstr("info", features, "--json")[1])["recipe"]["rgb"]
     assert (network["network"], network["width"]) == ("tiny", 8)
     assert_error(lstr("extract", small_set.videos, "-o", tmp_path / "other", "--recipe", features), 4, "tiny")
-    for name in ("odd", "lost"):
-        assert name in extract(name, tmp_path / name, code=4)
 
 
 @pytest.mark.long

@@ -5,11 +5,9 @@ process only. $LSTR_MOMENTS is how many times each command is stopped.
 """
 
 import json
-import multiprocessing
 import os
 import random
 import signal
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping
@@ -31,17 +29,8 @@ from tests.support.waiting import TIMEOUT_S, wait_until
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
 EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGHUP: 129}
-IMPORTED = ["lstr_cli.extract", "lstr.pipelines.features.extract", "lstr.pipelines.learning.learn", "rich.progress"]
 DIS = ("--set", "recipe.flow_algorithm=dis")
 Results = Callable[[Path], dict[str, bytes]]
-
-
-@pytest.fixture(scope="module")
-def launcher():
-    """Starts processes that have imported everything, so that signals arrive during the work."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
-    return context
 
 
 @dataclass
@@ -70,7 +59,9 @@ def make_job(name: str, small_set) -> Job:
     """The command `name` on the small set; FOLDER is replaced by its folder."""
     videos, labels, features = small_set.videos, small_set.labels, small_set.features
     if name.startswith("extract"):
-        words = ["extract", videos, "-o", "FOLDER/features", "--recipe", small_set.recipe, *DIS, "--workers", name[-1]]
+        sources = [videos] if "two" not in name else sorted(videos.iterdir())[:2]
+        options = ("--recipe", small_set.recipe, *DIS, "--workers", name[-1])
+        words = ["extract", *sources, "-o", "FOLDER/features", *options]
         return Job(words, read_files("rgb_*/*.npy", "flow_*/*.npy"))
     if name == "train":
         words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "lstr-small"]
@@ -90,32 +81,17 @@ def make_job(name: str, small_set) -> Job:
     return Job(words, read_files("*.npy"))
 
 
-def run_command(words: list[str], log: str, home: str) -> None:
-    """Run a command in this new process, in a new session, by which its children are found later."""
-    from lstr_cli.main import main
-
-    os.setsid()
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored when the tests run under nohup
-    os.environ["LSTR_HOME"], os.environ["OMP_NUM_THREADS"] = home, "1"
-    torch.set_num_threads(1)
-    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-    sys.argv = ["lstr", *words]
-    main()
-
-
 class Runs:
     """Starts a job's command, which writes to `folder`."""
 
-    def __init__(self, launcher, job: Job, folder: Path):
-        self.launcher, self.job, self.folder = launcher, job, folder
+    def __init__(self, launch, job: Job, folder: Path):
+        self.launch, self.job, self.folder = launch, job, folder
         self.log = folder.with_suffix(".log")
 
     def start(self):
         resumed = self.job.resumed_if and (self.folder / "run" / self.job.resumed_if).exists()
         words = [str(word).replace("FOLDER", str(self.folder)) for word in self.job.words]
-        arguments = (words + ["--resume"] * bool(resumed), str(self.log), os.environ["LSTR_HOME"])
-        process = self.launcher.Process(target=run_command, args=arguments)
-        process.start()
+        process = self.launch(*words, *["--resume"] * bool(resumed), log=self.log)
         wait_until(lambda: not process.is_alive() or catches_sigterm(process.pid))
         return process
 
@@ -193,18 +169,18 @@ SLOW = ("extract 1", "extract 2", "train", "finetune", "learn", "detect")
 @pytest.mark.parametrize(
     ("name", "moments"),
     [
-        pytest.param("extract 1", 1, marks=pytest.mark.long),
+        pytest.param("extract two videos 1", 1, marks=pytest.mark.long),
         *(pytest.param(name, MOMENTS, marks=pytest.mark.slow) for name in SLOW),
     ],
 )
-def test_stopped_commands_resume_to_the_same_bits(launcher, small_set, tmp_path, name, moments):
+def test_stopped_commands_resume_to_the_same_bits(launch, small_set, tmp_path, name, moments):
     job = make_job(name, small_set)
-    duration = Runs(launcher, job, tmp_path / "whole").finish()
+    duration = Runs(launch, job, tmp_path / "whole").finish()
     expected = job.results(tmp_path / "whole")
     assert expected
     random_moments = random.Random(name)
     stops, folders, is_new, killed = 0, 0, True, False
-    runs = Runs(launcher, job, tmp_path / "0")
+    runs = Runs(launch, job, tmp_path / "0")
     while stops < moments:
         signal_number = [*EXIT_CODES][stops % len(EXIT_CODES)]
         if runs.stop(signal_number, random_moments.uniform(0, 0.9 * duration)):
@@ -215,7 +191,7 @@ def test_stopped_commands_resume_to_the_same_bits(launcher, small_set, tmp_path,
         if is_new:  # the first run converted networks too, or the machine was busier
             duration *= 0.8
         folders, is_new, killed = folders + 1, True, False
-        runs = Runs(launcher, job, tmp_path / str(folders))
+        runs = Runs(launch, job, tmp_path / str(folders))
     runs.finish()
     assert job.results(runs.folder) == expected
     assert not list(runs.folder.rglob(".*.tmp-*"))

@@ -19,7 +19,7 @@ from torchvision import models
 
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.networks import manifest
-from lstr.extractors.networks.backbones import _Depthwise, speed_up_depthwise
+from lstr.extractors.networks.backbones import _Depthwise
 from lstr.extractors.networks.build import fingerprint, identify, load_weights
 from lstr.extractors.networks.manifest import dataset_of, published_by_hash, read_manifest
 from lstr.extractors.networks.network import NETWORKS, find_network
@@ -206,21 +206,3 @@ def test_depthwise_gradients_equal_torchs(size: int, stride: int, side: int, pad
     upstream = torch.randn_like(expected)
     ours, torchs = (torch.autograd.grad(maps, (x, weight), upstream) for maps in (result, expected))
     torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-12)
-
-
-def test_faster_gradients_are_used_for_bfloat16_on_a_cpu_only():
-    torch.manual_seed(0)
-    plain, fast = (nn.Conv2d(16, 16, 5, 2, 2, groups=16, bias=False) for _ in range(2))
-    fast.load_state_dict(plain.state_dict())
-    network = nn.Sequential(fast, nn.Conv2d(16, 8, 1))
-    speed_up_depthwise(network)
-    assert [*network.state_dict()] == ["0.weight", "1.weight", "1.bias"]
-    x = torch.randn(8, 16, 17, 17)
-    assert torch.equal(fast(x), plain(x))
-    with torch.autocast("cpu", torch.bfloat16):
-        maps = plain(x), fast(x)
-    for out in maps:
-        out.float().square().mean().backward()
-    assert torch.equal(*maps)
-    assert type(maps[1].grad_fn).__name__ == "_DepthwiseBackward"
-    torch.testing.assert_close(fast.weight.grad, plain.weight.grad, rtol=0.02, atol=1e-3)

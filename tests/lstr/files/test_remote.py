@@ -65,13 +65,6 @@ def site(monkeypatch, tmp_path):
         server.shutdown()
 
 
-def test_a_place_is_a_path_or_a_url():
-    assert place("videos/a b.mp4").as_posix() == "videos/a b.mp4"
-    assert place("file:///srv/a%20b.mp4").as_posix() == "/srv/a b.mp4"
-    assert place("C:videos").name == "C:videos"
-    assert str(place("s3://bucket/videos/")) == "s3://bucket/videos"
-
-
 @pytest.mark.parametrize(
     ("url", "name"),
     [

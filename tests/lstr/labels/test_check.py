@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lstr.errors import LabelsError
-from lstr.labels.check import Footage, check, missing, stop_at_errors
+from lstr.labels.check import check, missing, stop_at_errors
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.labels.video_ids import recording_of
@@ -90,7 +90,7 @@ def labels_in_units(unit: float, duration: float | None = 6.0) -> Labels:
     return Labels(CLASSES, videos)
 
 
-KNOWN = {name: Footage(6.0, 10.0) for name in ("v0", "v1", "v2")}
+KNOWN = {name: (6.0, 10.0) for name in ("v0", "v1", "v2")}
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,3 @@ def test_positions_are_slots_or_distances():
         encoded = model.pos_encoding(torch.zeros(1, W, 16), model.work_positions())[0]
         torch.testing.assert_close(encoded, encoding(work), atol=1e-5, rtol=0)
         torch.testing.assert_close(model.future() - model.future_tokens.weight, encoding(future), atol=1e-5, rtol=0)
-
-
-def test_the_table_of_positions_covers_the_memory():
-    config = configure(**{**TINY, "long_length": 8000, "positions": "distance", "anticipation": 3})
-    with torch.device("meta"):
-        assert len(LSTR(config, 3).pos_encoding.pe) == 8009

@@ -84,9 +84,9 @@ def test_evaluation_takes_labels_of_any_format(small_set, tmp_path, lstr, run):
 def test_frame_numbers_are_detected_by_the_rate_of_the_videos(small_set, tmp_path, lstr):
     footage, rows = footage_of_files(find_videos([small_set.videos])), []
     for name, video in read_label_file(small_set.labels).videos.items():
-        times = [(round(s.start * footage[name].rate), round(s.end * footage[name].rate)) for s in video.segments]
+        times = [(round(s.start * footage[name][1]), round(s.end * footage[name][1])) for s in video.segments]
         rows += [f"{name},training,{start},{end},walk" for start, end in times]
-    path, rate = write(tmp_path / "frames.csv", *rows), f"{footage['scene_00'].rate:g}"
+    path, rate = write(tmp_path / "frames.csv", *rows), f"{footage['scene_00'][1]:g}"
     code, out, _ = lstr("labels", "check", path, "--json")
     assert code == 0 and json.loads(out)["findings"], "the lengths of the videos are unknown"
     for present in (small_set.videos, small_set.features):

@@ -228,7 +228,7 @@ def test_time_codes(code, rate, seconds):
 def test_frame_numbers_take_the_rates_of_the_videos(small_set, tmp_path, lstr):
     rates = Rates(lambda: find_videos([small_set.videos]))
     rate = rates("scene_00")
-    assert rate == footage_of_files(find_videos([small_set.videos]))["scene_00"].rate == rates("elsewhere")
+    assert rate == footage_of_files(find_videos([small_set.videos]))["scene_00"][1] == rates("elsewhere")
     texts = {
         "frames.csv": f"video,start_frame,end_frame,label\nC:\\films\\scene_00.avi,{rate:g},{2 * rate:g},walk\n",
         "codes.csv": f"{PLAIN}\nfilms/scene_00,00:00:01:00,00:00:02:00,walk\n",

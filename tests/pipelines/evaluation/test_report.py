@@ -1,6 +1,5 @@
 """The analysis of scores, the files and tables of an evaluation, and its page in headless Chromium."""
 
-import base64
 import csv
 import json
 import re
@@ -26,13 +25,11 @@ from lstr.pipelines.evaluation.analysis import (
     Findings,
     analyse,
     compare,
-    names_of,
     quoted_for,
     resample,
     verdict,
 )
-from lstr.pipelines.evaluation.figures import draw_operating_curves
-from lstr.pipelines.evaluation.report import describe_watching, draw_page, encode_curve, write_evaluation
+from lstr.pipelines.evaluation.report import describe_watching, draw_page, write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
 from lstr.pipelines.evaluation.tables import OF_FALSE_ALARMS, OF_LABELS, class_tables, csv_rows, csv_text
 from lstr.pipelines.features.dataset import LabelledVideo, Split
@@ -152,12 +149,6 @@ def test_a_verdict_needs_six_videos_and_intervals_without_zero(mAP, f1, n_videos
     assert result["better"] == better and "0.70" in result["sentence"] and f"{n_videos} videos" in result["sentence"]
 
 
-def test_names_of_checkpoints_are_unique():
-    assert names_of([Path("/x/a.pt"), Path("/x/b.pth")]) == ["a", "b"]
-    assert names_of([Path("/x/1/a/best.pt"), Path("/x/2/a/best.pt"), Path("/x/2/b/best.pt")]) == ["1/a", "2/a", "2/b"]
-    assert names_of([Path("/x/a.pt"), Path("/x/a.pt")]) == ["1. a", "2. a"]
-
-
 @pytest.mark.filterwarnings("error")
 def test_the_report_is_a_single_file(tmp_path):
     entry = judged()
@@ -201,17 +192,6 @@ def test_the_report_names_the_origin_of_networks():
     networks = {stream: {"origin": origin} for stream in ("grey", "difference", "change")}
     page = draw_page(Findings([judged(about={"networks": {**networks, "flow": {}}})]), [], {})
     assert "lite0.pth" in page and "Apache-2.0" in page and str(escape(HOSTILE)) in page and HOSTILE not in page
-
-
-@pytest.mark.filterwarnings("error:constrained_layout")
-def test_the_axes_of_operating_curves_include_the_interval_of_a_rate():
-    """The interval of no false alarm in 16 s reaches to 680 per hour."""
-    counts = {"labels": 3, "found": 2, "false_alarms": 0, "false_alarms_per_hour": 0.0}
-    points = [{"false_alarms_per_hour": 0.0, "recall": 0.6}]
-    curves = {"together": points, "per_class": {"fall": points}}
-    events = {"hours": 16 / 3600, "together": counts, "per_class": {"fall": counts}, "operating_curves": curves}
-    figure = draw_operating_curves({"confusion": {"classes": ["Background", "fall"]}, "events": events})
-    assert figure.axes[0].get_xlim()[1] > 600
 
 
 def test_the_csv_and_the_page_have_every_class():
@@ -281,17 +261,6 @@ def test_error_types_have_the_counts_of_the_tables():
         by_kind = {kind: counts[name] for kind, name in names.items()}
         by_kind["edges"] += counts["late"] + counts["early"]
         assert by_kind == {kind: expected[kind] for kind in by_kind} and sum(expected.values())
-
-
-def test_a_curve_keeps_its_peaks_in_few_bytes(monkeypatch):
-    curve = np.full(1000, 0.1)
-    curve[777], curve[3] = 1.0, np.nan
-    codes = np.frombuffer(base64.b64decode(encode_curve(curve, 100)), np.uint8)
-    assert len(codes) == 100 and codes[77] == 254 and set(np.delete(codes, 77)) == {25}
-    assert np.frombuffer(base64.b64decode(encode_curve(curve, 1000)), np.uint8)[3] == 255
-    monkeypatch.setattr(report, "ALL_POINTS", 0)
-    monkeypatch.setattr(report, "LEAST_POINTS", 10)
-    assert [len(base64.b64decode(text)) for text in videos_of(make_evaluation())[0]["curves"].values()] == [10, 10]
 
 
 @pytest.mark.parametrize("codec, address", [("libx264", "../greys.mp4"), ("mpeg4", "videos/b.lstr-proxy.mp4")])

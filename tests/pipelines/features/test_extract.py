@@ -253,7 +253,7 @@ def test_an_unknown_codec_fails_the_video(bad_and_good, twostream, workers, fold
 def test_calibration_skips_videos_with_errors(bad_and_good, workers, monkeypatch):
     twostream = build_twostream(DIS.narrowed(("flow",)), WeightSources(), "cpu", "float32")
     inject(monkeypatch.setattr, "flow", KeyError("codec"))
-    images = return_value(sampled_inputs(twostream, bad_and_good, workers, 8, "calibration"))
+    images = return_value(sampled_inputs(twostream, bad_and_good, workers, 8))
     assert 0 < len(images["flow"]) < 8
 
 

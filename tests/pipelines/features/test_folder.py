@@ -68,10 +68,10 @@ def set_value(path, index, value):
 
 def test_an_extraction_writes_arrays_and_records(small_set):
     folder = open_features(small_set.features)
-    assert folder.names == ("rgb_random_mobilenetv3", "flow_random_shufflenetv2")
+    assert folder.names == ("rgb_random_efficientnet-lite0", "flow_random_resnet18")
     assert folder.ids() == [f"scene_{i:02d}" for i in range(4)]
     rgb, flow = folder.load("scene_00")
-    assert rgb.shape == (20, 576) and flow.shape == (20, 1024) and rgb.dtype == flow.dtype == np.float32
+    assert rgb.shape == (20, 1280) and flow.shape == (20, 512) and rgb.dtype == flow.dtype == np.float32
     assert np.isfinite(rgb).all() and rgb[:].std(0).mean() > 0.01 and flow[:].std(0).mean() > 0.01
     record = json.loads(folder.record("scene_00").read_text())
     names = {"id", "source", "bytes", "mtime", "recipe", "duration", "chunks", "decoded_frames", "header_frames"}

@@ -10,7 +10,7 @@ import pytest
 from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, read_preset
-from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
+from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
 from tests.support.errors import assert_error
 
@@ -44,14 +44,6 @@ def test_a_recipe_can_be_written_and_read():
 def test_an_invalid_recipe_is_refused(change, entry):
     with pytest.raises(RecipeError, match=entry):
         Recipe.from_dict(json.loads(Recipe(RGB, FLOW).to_json()) | change)
-
-
-def test_a_recipe_can_be_narrowed_to_a_stream():
-    both = Recipe(RGB, FLOW, rgb_frame=2)
-    rgb, flow = both.narrowed(["rgb"]), both.narrowed(["flow"])
-    assert rgb == Recipe(RGB, None, rgb_frame=2, flow_algorithm=None)
-    assert flow == Recipe(None, FLOW) and flow.algorithm == "tvl1"
-    assert [line.partition(":")[0] for line in differences(rgb, both)] == ["flow", "flow_algorithm"]
 
 
 def test_presets_have_the_published_values():

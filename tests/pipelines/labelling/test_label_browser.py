@@ -14,7 +14,7 @@ from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.proposals import propose
 from lstr.pipelines.labelling.values import About, Label, Proposal
 from tests.support.browser import HOSTILE, UNAVAILABLE, wait_for
-from tests.support.labelling import labels_of, put
+from tests.support.labelling import action, labels_of, put
 from tests.support.videos import write_video
 
 
@@ -74,9 +74,9 @@ def check_frame(page, number: int) -> None:
     assert abs(grey - number * 7 % 256) <= 4 and f"frame {number + 1}" in page.locator("#clock").inner_text()
 
 
-def test_label(show, folder, tmp_path):
-    """By keys and by dragging, on exact frames, in two tabs, and over a restart of the server."""
-    times = index_frames(folder / "a.mp4").times.tolist()
+@pytest.fixture
+def restart(folder, tmp_path):
+    """Open the project, whose second video has labels with markup; also again, at the same address."""
     annotations = [
         {"label": name, "segment": [0.1 * k, 0.1 * k + 0.2], "subject": MARKUP[k - 1], "comment": MARKUP[k - 2]}
         for k, name in enumerate(MARKUP)
@@ -87,7 +87,13 @@ def test_label(show, folder, tmp_path):
     with socket.socket() as free:  # another test may have the default port when the server restarts
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with label([str(folder)], tmp_path / "labels.json", port=port) as labelling:
+    return lambda: label([str(folder)], tmp_path / "labels.json", port=port)
+
+
+def test_labels_by_keys_and_by_dragging(show, folder, restart):
+    """On exact frames."""
+    times = index_frames(folder / "a.mp4").times.tolist()
+    with restart() as labelling:
         page = open_tab(show, labelling)
         for keys, number in (((), 0), (["ArrowRight"] * 4, 4), (["ArrowRight"] * 3, 7), (["ArrowLeft"], 6)):
             press(page, *keys)
@@ -95,15 +101,23 @@ def test_label(show, folder, tmp_path):
             assert f"{times[number]:06.3f}" in page.locator("#clock").inner_text()
         label_by_keys(page, labelling, times)
         label_by_mouse(page, labelling, times)
+
+
+def test_two_tabs_and_a_restart(show, folder, restart):
+    times = index_frames(folder / "a.mp4").times.tolist()
+    with restart() as labelling:
+        page = open_tab(show, labelling)
+        kick = action(labelling.project, "kick")
+        for start in (0.04, 0.2):
+            put(labelling.project, Label(kick, start, start + 0.2), "a", f"at {start}")
+        wait_for(page, "Object.keys(labelsOf()).length === 2")
         share_with_another_tab(page, open_tab(show, labelling))
         type_a_comment(page, labelling)
-        play(page)
         before = saved_labels(labelling)
-        press(page, "PageUp")
     for key in ("Home", "n", "ArrowRight", "n"):  # cannot be saved now
         page.keyboard.press(key)
     wait_for(page, "asked.length > 1 && !$('unsaved').hidden")
-    with label([str(folder)], tmp_path / "labels.json", port=port) as labelling:
+    with restart() as labelling:
         wait_for(page, "!asked.length && $('unsaved').hidden")
         assert saved_labels(labelling) == sorted([*before, ("Background", 0, times[1])]), "saved by the open tab"
         page.close()
@@ -177,24 +191,27 @@ def type_a_comment(page, labelling) -> None:
     assert labelling.project.state.labels["a"][key] == Label(before.action, 0.0, before.end, "", "half of it")
 
 
-def play(page) -> None:
-    """Play the second video forwards and backwards; the markup in its labels is displayed as text."""
-    press(page, "PageDown")
-    wait_for(page, "films && video.readyState > 2")
-    page.keyboard.press("l")
-    wait_for(page, "rate === 1 && now > 0.4 && !$('screen').classList.contains('still')")
-    press(page, "k")
-    number = page.evaluate("number")
-    check_frame(page, number)
-    page.keyboard.press("j")
-    wait_for(page, f"rate === -1 && number < {number - 3}")
-    press(page, "k")
-    check_frame(page, page.evaluate("number"))
-    page.click("#action-menu summary")
-    text = page.inner_text("body")
-    assert all(name in text for name in MARKUP) and page.input_value("#video-comment") == MARKUP[0]
-    assert page.locator("img").count() == 1 and page.locator("svg[onload]").count() == 0
-    assert page.locator("script").count() == 2, "the data and the page's script"
+def test_the_second_video_plays(show, restart):
+    """Forwards and backwards; the markup in its labels is displayed as text."""
+    with restart() as labelling:
+        page = open_tab(show, labelling)
+        press(page, "PageDown")
+        wait_for(page, "films && video.readyState > 2")
+        page.keyboard.press("l")
+        wait_for(page, "rate === 1 && now > 0.4 && !$('screen').classList.contains('still')")
+        press(page, "k")
+        number = page.evaluate("number")
+        check_frame(page, number)
+        page.keyboard.press("j")
+        wait_for(page, f"rate === -1 && number < {number - 3}")
+        press(page, "k")
+        check_frame(page, page.evaluate("number"))
+        page.click("#action-menu summary")
+        text = page.inner_text("body")
+        assert all(name in text for name in MARKUP) and page.input_value("#video-comment") == MARKUP[0]
+        assert page.locator("img").count() == 1 and page.locator("svg[onload]").count() == 0
+        assert page.locator("script").count() == 2, "the data and the page's script"
+        page.close()
 
 
 def review(page, *keys: str) -> tuple | None:

@@ -230,15 +230,23 @@ def wait(proposer):
 
 
 @pytest.mark.long
-def test_a_new_model_searches_videos_that_it_has_not_searched(proposer, small_set, tmp_path):
+def test_a_new_model_ends_the_search_of_another(proposer, small_set, tmp_path):
+    shutil.copy(small_set.checkpoint, tmp_path / "first.pt")
+    process = begin(proposer, tmp_path / "first.pt")
+    begin(proposer, small_set.checkpoint)
+    status = proposer.status
+    assert process.poll() is not None and status.is_running
+    assert (status.model, status.trouble) == (small_set.checkpoint.name, "")
+
+
+@pytest.mark.long
+def test_a_model_searches_videos_that_it_has_not_searched(proposer, small_set):
     first, *complete = list(proposer.videos)[:-1]
     for video in complete:
         put(proposer.project, About(complete=True), video)
-    shutil.copy(small_set.checkpoint, tmp_path / "first.pt")
-    process = begin(proposer, tmp_path / "first.pt")
     proposer.begin(small_set.checkpoint)
     status = wait(proposer)
-    assert process.poll() is not None and (status.model, status.trouble) == (small_set.checkpoint.name, "")
+    assert (status.model, status.trouble) == (small_set.checkpoint.name, "")
     assert (status.done, status.total) == (2, 2), "complete videos are not searched"
     assert [video for video, _ in status.failed] == ["bad"]
     (search,) = proposer.project.state.searches.values()

@@ -97,7 +97,8 @@ def test_a_failure_is_an_error_with_a_hint(labelled, learn, program, error):
 
 
 @pytest.mark.long
-def test_the_error_of_the_real_command_is_shown(labelled):
+def test_the_error_of_the_real_command_is_shown(labelled, monkeypatch):
+    monkeypatch.setattr(module, "PRIORITY", 0)
     with Training(labelled, ["no-such-video.mp4"]) as training:
         training.begin()
         state = wait(training)

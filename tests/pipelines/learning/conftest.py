@@ -12,8 +12,17 @@ from lstr.pipelines.scenes import SceneConfig, render_scenes
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory) -> Path:
     """Six videos, two of them held out, in a subfolder with a space in its name."""
-    root = tmp_path_factory.mktemp("rendered videos")
-    labels = render_scenes(root, SceneConfig(n_videos=6, n_testing=2, seconds=5.0, width=96, height=64))
+    return render_in_subfolder(tmp_path_factory.mktemp("rendered videos"), 6, 2)
+
+
+@pytest.fixture(scope="module")
+def few_videos(tmp_path_factory) -> Path:
+    """Three such videos, one of them held out."""
+    return render_in_subfolder(tmp_path_factory.mktemp("few videos"), 3, 1)
+
+
+def render_in_subfolder(root: Path, n_videos: int, n_testing: int) -> Path:
+    labels = render_scenes(root, SceneConfig(n_videos, n_testing, seconds=5.0, width=96, height=64))
     content = json.loads(labels.read_text())
     content["database"] = {f"day 1/{name}": entry for name, entry in content["database"].items()}
     labels.write_text(json.dumps(content))

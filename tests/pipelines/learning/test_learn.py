@@ -12,6 +12,7 @@ import pytest
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import LabelsError, OutputError
+from lstr.extractors.networks import runtime
 from lstr.extractors.networks.archive import Archive
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.metrics.actions import measure_events
@@ -34,28 +35,64 @@ from tests.support.learning import SMALL, change_labels, name_validation, option
 
 
 @pytest.fixture(scope="module")
-def trained(videos, tmp_path_factory) -> tuple[list, Learnt]:
-    """The events and the result of a training with videos held out by the labels."""
-    return run(options(videos, tmp_path_factory.mktemp("trained") / "scenes.lstr"))
+def own(few_videos, tmp_path_factory):
+    """Options of a training in two folds, with a video held out by the labels."""
+    recipe = {"based_on": "fast", "rgb": None, "flow": {"network": "efficientnet-lite0"}}
+    (few_videos / "lite.json").write_text(json.dumps(recipe | {"flow_algorithm": "dis"}))
+    output = tmp_path_factory.mktemp("trained") / "scenes.lstr"
+    return options(few_videos, output, algorithm=None, recipe=str(few_videos / "lite.json"), folds=2)
+
+
+@pytest.fixture(scope="module")
+def with_networks(own):
+    """That training, which has trained its networks: the job and its events."""
+    with closing(learn(own)) as job:
+        yield job, run_until("compute features", job, done=0)
+
+
+@pytest.fixture(scope="module")
+def with_features(with_networks):
+    job, events = with_networks
+    with pytest.MonkeyPatch.context() as patch:  # torch needs no seconds to convert three networks
+        patch.setattr(runtime, "is_installed", lambda name: name == "torch")
+        return job, events + run_until("train the model", job, done=0)
+
+
+@pytest.fixture(scope="module")
+def trained(with_features) -> tuple[list, Learnt]:
+    """All events and the result."""
+    job, events = with_features
+    events = [*events, *job]
+    return events, events[-1].result
 
 
 def find_event(events, kind):
     return next(event for event in events if isinstance(event, kind))
 
 
-def run_until(step: str, chosen) -> list:
-    """Stop a training at the progress of a step; return its events."""
+def run_until(step: str, job, done: int = 1) -> list:
+    """Return the events of a training up to progress of a step."""
     events: list = []
-    with closing(learn(chosen)) as job:
-        for event in job:
-            events.append(event)
-            if isinstance(event, StepProgress) and event.step.name.startswith(step) and event.done:
-                break
+    for event in job:
+        events.append(event)
+        if isinstance(event, StepProgress) and event.step.name.startswith(step) and event.done >= done:
+            break
     return events
 
 
 @pytest.mark.long
-def test_the_model_file_suffices_for_detection(videos, trained, tmp_path):
+def test_each_fold_has_its_network(own, with_networks):
+    weights = Workspace(own.output).weights
+    assert sorted(open_weights(weights).folds.values()) == [1, 2] and len([*weights.rglob("*.pth")]) == 3
+
+
+@pytest.mark.long
+def test_models_see_features_of_networks_without_the_fold(own, with_features):
+    assert {path.name for path in Workspace(own.output).path.glob("seen/*")} == {"all", "without_1", "without_2"}
+
+
+@pytest.mark.long
+def test_the_model_file_suffices_for_detection(few_videos, trained, tmp_path):
     events, result = trained
     progress = [event for event in events if isinstance(event, StepProgress)]
     steps = [step.name for step in find_event(events, Learning).plan.steps]
@@ -65,33 +102,34 @@ def test_the_model_file_suffices_for_detection(videos, trained, tmp_path):
     model = open_model(result.model)
     assert model.about["metrics"]["events"]["together"]["labels"] > 0
     assert set(model.about["videos"].values()) == {"training", "testing"}
-    assert result.report.is_file() and "10 s" in result.lines()[-1]
+    assert result.report.is_file() and "5 s" in result.lines()[-1]
     copy = shutil.copy(result.model, tmp_path / "copy.lstr")
-    source = videos / "videos" / f"{min(model.about['videos'])}.mp4"
+    source = few_videos / "videos" / f"{min(model.about['videos'])}.mp4"
     detected = result_of(detect_sources([source], DetectOptions(copy, device="cpu")))
     assert detected.timelines[source.stem]["decided"] == 20
 
 
 @pytest.mark.long
-def test_a_second_run_has_nothing_to_do(videos, trained, tmp_path):
+def test_a_second_run_has_nothing_to_do(own, trained, tmp_path):
     content = trained[1].model.read_bytes()
-    events, result = run(options(videos, trained[1].model))
+    events, result = run(own)
     assert not [event for event in events if isinstance(event, StepProgress | Learning)]
     assert result.about == trained[1].about and trained[1].model.read_bytes() == content
     model = shutil.copy(trained[1].model, tmp_path / "m.lstr")
     with pytest.raises(OutputError):  # the output is the file of the initial networks
-        list(plan(options(videos, tmp_path / "m.lstr", init=str(model), algorithm=None)))
+        list(plan(replace(own, output=tmp_path / "m.lstr", init=str(model), recipe=None)))
 
 
 @pytest.mark.long
-def test_training_starts_over_with_changed_labels(videos, trained, tmp_path):
+def test_training_starts_over_with_changed_labels(few_videos, own, trained, tmp_path):
     def shorten(database):
         entry = next(entry for entry in database.values() if entry["subset"] == "training")
         entry["annotations"][0]["segment"][1] -= 0.5
 
     shutil.copytree(trained[1].model.parent / "scenes.learn", tmp_path / "m.learn")
-    chosen = options(videos, tmp_path / "m.lstr", labels=change_labels(videos, tmp_path, shorten))
-    assert find_event(run_until("train the flow", chosen), Notice)
+    chosen = replace(own, output=tmp_path / "m.lstr", labels=change_labels(few_videos, tmp_path, shorten))
+    with closing(learn(chosen)) as job:
+        assert find_event(run_until("train the flow", job), Notice)
     assert not (tmp_path / "m.learn" / "models").exists()
 
 
@@ -101,7 +139,8 @@ def test_training_resumes_with_another_time_limit(videos, tmp_path):
     chosen = options(videos, tmp_path / "m.lstr", seconds=600.0)
 
     def start(step, seconds):
-        learning = find_event(run_until(step, replace(chosen, seconds=seconds)), Learning)
+        with closing(learn(replace(chosen, seconds=seconds))) as job:
+            learning = find_event(run_until(step, job), Learning)
         return learning, {path: path.stat().st_mtime_ns for path in (tmp_path / "m.learn" / "weights").glob("*.pth")}
 
     first, weights = start("compute features", 600.0)
@@ -113,7 +152,7 @@ def test_training_resumes_with_another_time_limit(videos, tmp_path):
 
 
 @pytest.mark.slow
-def test_training_from_an_earlier_model_file(videos, trained, tmp_path):
+def test_training_from_an_earlier_model_file(few_videos, trained, tmp_path):
     """With other videos and a new class; videos of the earlier training cannot be held out."""
     render_scenes(tmp_path, SceneConfig(n_videos=3, n_testing=1, seconds=5.0, width=96, height=64, seed=5))
     labels = json.loads((tmp_path / "labels.json").read_text())
@@ -129,11 +168,11 @@ def test_training_from_an_earlier_model_file(videos, trained, tmp_path):
     assert "bow" in model.classes and result.about["metrics"]["thresholds_f1"] is None
     assert set(open_model(initial).about["seen"]) < set(model.about["seen"])
 
-    shutil.copytree(videos / "videos", tmp_path / "videos", dirs_exist_ok=True)
-    earlier = json.loads((videos / "labels.json").read_text())["database"]
+    shutil.copytree(few_videos / "videos", tmp_path / "videos", dirs_exist_ok=True)
+    earlier = json.loads((few_videos / "labels.json").read_text())["database"]
     testing = {i: {**entry, "subset": "testing"} for i, entry in earlier.items()}
     (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": {**entries, **testing}}))
-    with pytest.raises(LabelsError, match="4"):
+    with pytest.raises(LabelsError, match="2"):
         run(options(tmp_path, tmp_path / "other.lstr", init=str(initial)))
 
 

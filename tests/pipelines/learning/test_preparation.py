@@ -1,6 +1,5 @@
 """Plans of `lstr learn`: videos, folds, time, resumption, and errors before the first step."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -130,20 +129,6 @@ def test_a_short_time_limit_reduces_images_and_then_removes_folds(videos, tmp_pa
         plan_with(10.0)
     minutes = int(caught.value.hint.split("--time ")[1].split("m")[0])
     assert plan_with(60.0 * minutes).draws >= 96
-
-
-def test_a_plan_resumes_with_another_number_of_networks_at_once(videos, tmp_path, unmeasured):
-    """Neither this number nor the cache size changes the result, but a changed recipe file does."""
-    first = make_plan(options(videos, tmp_path / "m", at_once=2))
-    first.workspace.write_plan(first.request, first.task, first.plan, first.division.labels, is_resumed=False)
-    second = make_plan(options(videos, tmp_path / "m", at_once=1))
-    assert second.is_resumed and (first.plan.at_once, second.plan.at_once) == (2, 1)
-    assert make_plan(options(videos, tmp_path / "m", cache_size=10**10)).request == second.request
-    recipe, requests = tmp_path / "my.json", []
-    for side in (64, 96):
-        recipe.write_text(json.dumps({"based_on": "fast", "flow": {"size": [side, side]}}))
-        requests.append(make_plan(options(videos, tmp_path / "m", recipe=str(recipe), stream="flow")).request)
-    assert requests[0] != requests[1]
 
 
 def test_a_dry_run_reports_a_small_cache_and_unreliable_thresholds(videos, tmp_path, unmeasured, lstr):

@@ -85,7 +85,7 @@ def test_names_of_classes_are_not_markup(document):
 
 def test_the_card_has_data_measurements_and_the_origin_of_weights(document):
     text = card_of({**document, **about_of(["wave"])}, "m.lstr")
-    values = ["| `training` | 2 | 60.0 | 2 |", "`scene_00.mp4`, `scene_01.mp4`", "`mobilenetv3`", "64 × 64"]
+    values = ["| `training` | 2 | 60.0 | 2 |", "`scene_00.mp4`, `scene_01.mp4`", "`efficientnet-lite0`", "64 × 64"]
     values += ["0.620 [0.400, 0.800] | 0.710 [0.500, 0.900] |", "| lstr | 0.620 |", "50 resamples"]
     values += ["| wave | 0.500 | 2 of 2 | 0.67 [0.67, 0.67] | 2 | 2.00 [0.24 to 7.2] |"]
     values += [f"{name} {version}" for name, version in document["checkpoint"]["versions"].items()]

@@ -36,7 +36,7 @@ def test_features_of_another_recipe_are_scored_if_allowed(lstr, small_set, tmp_p
 @pytest.mark.long
 def test_other_weights_and_flow_are_used_if_allowed(lstr, run, small_set, tmp_path):
     torch.manual_seed(0)
-    torch.save(build_backbone("mobilenetv3").state_dict(), tmp_path / "own.pth")
+    torch.save(build_backbone("efficientnet-lite0").state_dict(), tmp_path / "own.pth")
     detect = ["detect", small_set.videos / "scene_00.mp4", "-c", small_set.checkpoint, "-o", tmp_path / "out"]
     flow, weights = ("--set", "recipe.flow_algorithm=dis"), ("--weights", f"rgb={tmp_path / 'own.pth'}")
     assert_error(lstr(*detect, *flow), 4, '"dis-medium" against "tvl1-opencv5"', ALLOW[1])

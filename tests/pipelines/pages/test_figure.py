@@ -4,13 +4,12 @@ import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.pages.figure import MOST_LANES, lanes_of, write_figure
+from lstr.pipelines.pages.figure import write_figure
 from lstr.pipelines.pages.page import write_index, write_report
-from lstr.pipelines.pages.palette import CLASSES, NEUTRALS, NO_ACTION, TRUTH, colours_of, rgb_of
+from lstr.pipelines.pages.palette import CLASSES, NO_ACTION, colours_of, rgb_of
 from tests.support import annotated
 from tests.support.pages import Page, make_scores, make_timeline
 
@@ -40,16 +39,6 @@ def test_timelines_without_scores_or_without_chunks_are_drawn(tmp_path):
     assert Image.open(path).size[0] > 100
 
 
-def test_detected_and_labelled_classes_have_lanes_first():
-    classes = ["Background", *(f"c{i}" for i in range(100)), "Ambiguous"]
-    timeline = {"classes": classes, "segments": [{"label": "c99", "start": 0, "end": 1}]}
-    scores = np.zeros((1, 102), np.float32)
-    scores[0, 51] = 1
-    lanes = lanes_of(timeline, scores, [Segment(0, 1, "c70")])
-    assert len(lanes) == MOST_LANES and {"c99", "c70", "c50"} <= set(lanes)
-    assert lanes == sorted(lanes, key=classes.index)
-
-
 def test_a_class_has_the_same_colour_everywhere(tmp_path):
     labels = ["Background", *ACTIONS[:3], "Ambiguous", ACTIONS[3]]
     colour = colours_of(labels)["hug"]
@@ -73,11 +62,3 @@ def luminance(colour: str) -> float:
     value = np.array(rgb_of(colour)) / 255
     linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-@pytest.mark.parametrize("colour", [*CLASSES, TRUTH, NO_ACTION])
-@pytest.mark.parametrize("paper", NEUTRALS["card"])
-def test_colours_have_contrast_on_white_and_on_dark(colour, paper):
-    """By the contrast of WCAG 2, from 1 to 21."""
-    low, high = sorted((luminance(colour), luminance(paper)))
-    assert (high + 0.05) / (low + 0.05) > 2.3

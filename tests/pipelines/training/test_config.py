@@ -3,17 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from msgspec import structs
 
 from lstr.errors import ConfigError
-from lstr.kinds import KINDS, make_model
 from lstr.pipelines.training.config import (
     SMALL_SIZES,
     TrainConfig,
-    changes_from,
     learning_rate,
     preset_for,
-    preset_named,
     presets,
     rates,
     resolve,
@@ -51,21 +47,6 @@ def test_presets_and_changes():
 def test_unknown_presets_and_invalid_settings_are_refused(preset, changes):
     with pytest.raises(ConfigError):
         resolve(preset, changes, (8, 4))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_small_and_published_presets_of_a_kind_differ_in_size_only(kind):
-    """Here by `--set model.kind=KIND` with minutes of video."""
-    name = preset_for(1000, {"model.kind": kind})
-    model, train = resolve(name, {"model.kind": kind}, (8, 4))
-    published = KINDS[kind].published_preset
-    plain, training = preset_named(published) if published else (KINDS[kind].config(), TrainConfig())
-    settings = {field.name for field in structs.fields(model)} - SIZES
-    assert {n: getattr(model, n) for n in settings} == {n: getattr(plain, n) for n in settings}
-    assert (train.windows, train.targets, train.ambiguous) == (training.windows, training.targets, training.ambiguous)
-    assert name.endswith("small") and changes_from(name, model, train) == {}
-    assert bool(model.n_long) == (KINDS[kind].config.uses.long_memory and kind != "lstr")
-    assert sum(p.numel() for p in make_model(model, 4).parameters()) < 2e6
 
 
 @pytest.mark.parametrize(

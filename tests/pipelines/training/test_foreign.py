@@ -1,7 +1,6 @@
 """Features of other programs from training to events: formats, rates, and features of two kinds."""
 
 import json
-import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 import lstr
 from lstr.batch import predict
 from lstr.chunk import Clock
-from lstr.errors import CheckpointError, LabelsError, RecipeError, VideoError
+from lstr.errors import CheckpointError, RecipeError, VideoError
 from lstr.pipelines.model_files.packing import write_model
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.foreign_stores import write_store
@@ -153,10 +152,3 @@ def test_a_run_resumes_only_with_the_same_features(tmp_path):
     config = tmp_path / "run" / "config.json"
     with lstr.load(lstr.train(store, labels, tmp_path / "copy", config=config, device="cpu").checkpoint) as model:
         assert model.clock == Clock(Fraction(15, 2)), "config.json has the rate too"
-
-
-def test_similar_ids_are_suggested(tmp_path):
-    store, labels = write_set(tmp_path, Clock(Fraction(5)))
-    labels.write_text(re.sub(r'"(v\d)"', r'"test/\1.mp4x"', labels.read_text()))
-    with pytest.raises(LabelsError, match="test/v0.mp4x.*'v0'"):
-        train(tmp_path, store, labels, settings={"features.rate": "5"})

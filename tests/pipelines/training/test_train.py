@@ -3,12 +3,9 @@
 import itertools
 import json
 import os
-import resource
-import subprocess
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from shutil import rmtree
 
 import numpy as np
@@ -21,7 +18,6 @@ from lstr.kinds import KINDS
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray, read_split
 from lstr.pipelines.progress import Finished, Notice, result_of
-from lstr.pipelines.provenance import git_revision
 from lstr.pipelines.training.model_run import ModelRun
 from lstr.pipelines.training.run import Step
 from lstr.pipelines.training.train import Trained, TrainOptions, planned_settings, train
@@ -246,17 +242,6 @@ def test_settings_of_print_config_run_and_checkpoint_agree(lstr, run, feature_se
     assert_error(lstr(*command, "--config", tmp_path / "incomplete.json"), 2, "incomplete.json")
 
 
-def test_git_revision(tmp_path):
-    assert git_revision(tmp_path) is None
-    (tmp_path / "file").write_text("1")
-    commands = "git init -q . && git add . && git -c user.name=x -c user.email=x commit -qm x"
-    subprocess.run(commands, shell=True, cwd=tmp_path, check=True)
-    clean = git_revision(tmp_path)
-    assert len(clean["revision"]) == 40 and clean["changed"] is False
-    (tmp_path / "file").write_text("2")
-    assert git_revision(tmp_path) == clean | {"changed": True}
-
-
 def test_a_non_finite_loss_names_the_videos_and_keeps_earlier_steps(split, tmp_path):
     features = TwoStreamArray(*(np.full((64, width), np.nan, np.float32) for width in split.dims))
     broken = LabelledVideo("broken", features, split.videos[0].targets)
@@ -265,23 +250,6 @@ def test_a_non_finite_loss_names_the_videos_and_keeps_earlier_steps(split, tmp_p
         train_tiny(replace(split, videos=[*split.videos, broken]), changes, tmp_path)
     step = int(str(caught.value).split("step ")[1].split(",")[0])
     assert 0 < load(tmp_path / "checkpoint.pt").metrics["step"] <= step and caught.value.exit_code == 1
-
-
-def test_out_of_memory_has_a_hint(split, tmp_path):
-    """250 windows of 64 chunks through 300,000 hidden units need 19 GB, and the process may allocate 6 GB."""
-    features = TwoStreamArray(*(np.ones((16_000, width), np.float32) for width in split.dims))
-    long = LabelledVideo("long", features, np.eye(3, dtype=np.uint8)[np.arange(16_000) % 3])
-    changes = {"model.d_model": "2", "model.n_heads": "1", "model.d_feedforward": "300000", "model.work_length": "64"}
-    changes |= {"model.long_length": "0", "train.batch_size": "250", "train.standardise": "false"}
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + 6 * 2**30, limits[1]))
-    try:
-        with pytest.raises(LstrError, match="memory .*cpu.* 250 ") as caught:
-            train_tiny(replace(split, videos=[long]), changes, tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-    assert "train.accumulate=2" in caught.value.hint
 
 
 DESIGNS = [

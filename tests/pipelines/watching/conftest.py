@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lstr.extractors.video import live
+from lstr.pipelines.detection import session
 from lstr.pipelines.detection.model import Networks, load_checkpoint
 from lstr.pipelines.watching import worker
 from lstr.pipelines.watching.config import read_config
@@ -29,8 +31,10 @@ def shared_networks(small_set) -> Networks:
 
 @pytest.fixture
 def fast_starts(monkeypatch, shared_networks):
-    """Share open networks, and open sources that ended or failed again at once."""
+    """Share open networks, open sources that ended or failed again at once, and do not wait for silent ones."""
     monkeypatch.setattr(worker, "RETRY_S", (0.2,))
+    monkeypatch.setattr(live, "DELAYS_S", (0.1,))
+    monkeypatch.setattr(session, "STOP_S", 0.2)
     monkeypatch.setattr(worker, "Networks", lambda loaded: shared_networks)
 
 

@@ -5,7 +5,6 @@ import hashlib
 import hmac
 import itertools
 import json
-import shlex
 import sys
 import threading
 import time
@@ -15,9 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
-from lstr import errors
 from lstr.errors import ConfigError, install_hint
 from lstr.pipelines.watching import channels, notifications
 from lstr.pipelines.watching.channels import AppriseNotifier, CommandNotifier, WebhookNotifier
@@ -227,21 +224,6 @@ def test_a_missing_extra_is_an_error_with_the_command(monkeypatch, notifier, add
     with pytest.raises(ConfigError) as caught:
         notifier("a", notifier.Config(address))
     assert caught.value.hint == install_hint("watch")
-
-
-@pytest.mark.parametrize(
-    ("origin", "place"),
-    [({}, ""), ({"url": "file:///src"}, " @ file:///src")]
-    + [({"url": "https://h/lstr", "vcs_info": {"vcs": "git", "commit_id": "1f"}}, " @ git+https://h/lstr@1f")],
-)
-def test_the_install_command_fits_the_installation(tmp_path, monkeypatch, origin, place):
-    monkeypatch.setattr(errors, "__file__", str(tmp_path / "lstr" / "errors.py"))
-    monkeypatch.syspath_prepend(tmp_path)
-    write_distribution(tmp_path, "lstr-video", "direct_url.json", json.dumps(origin))
-    assert shlex.split(install_hint("watch")) == ["pip", "install", f"lstr-video[watch]{place}"]
-    assert Requirement(f"lstr-video[watch]{place}").extras == {"watch"}
-    (tmp_path / "setup.cfg").touch()
-    assert shlex.split(install_hint("watch")) == ["pip", "install", "-e", f"{tmp_path}[watch]"]
 
 
 def test_a_program_receives_the_event_without_a_shell(history, announce, tmp_path):

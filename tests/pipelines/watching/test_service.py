@@ -3,7 +3,6 @@
 import json
 import random
 import socket
-import subprocess
 import sys
 import threading
 from contextlib import closing
@@ -26,7 +25,6 @@ from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.support.model_files import write_exportable
-from tests.support.processes import LSTR
 from tests.support.served import TS_HEAD, served
 from tests.support.waiting import TIMEOUT_S, wait_until
 from tests.support.watching import always_active, count_pending, recent_event
@@ -45,6 +43,11 @@ def start(small_set, start_service):
         return start_service(f"{tables}\n{always_active(model)}", model=model, **sources)
 
     return start
+
+
+def wait_ticking(service: Service, condition) -> None:
+    """Wait for a condition, and open sources as soon as they are due, which a service does once a second."""
+    wait_until(lambda: [worker.tick() for worker in service.workers.values()] and condition())
 
 
 def decided(service: Service) -> set[str]:
@@ -118,7 +121,7 @@ def test_an_unplugged_camera_stops_no_other_source_and_is_logged_once(start, str
     with served([TS_HEAD, stream, None]) as port, start(cam="/dev/video63", hall=port) as service:
         wait_until(lambda: decided(service) == {"hall"})
         before, (worker,) = service.status()["hall"], service.workers.values()
-        wait_until(lambda: worker._attempts["cam"].failures > 4)
+        wait_ticking(service, lambda: worker._attempts["cam"].failures > 4)
         assert service.status()["hall"] is before, "the same connection"
     assert [text.partition(":")[0] for text in service.messages if "/dev/video63" in text] == ["cam"], service.messages
 
@@ -127,7 +130,7 @@ def test_an_unplugged_camera_stops_no_other_source_and_is_logged_once(start, str
 def test_start_and_end_of_an_outage_are_logged_once(start, stream):
     with served([TS_HEAD, stream, None], [b""], [b""], [TS_HEAD, stream, None]) as port:
         with start('timeout = "1s"', hall=port) as service:
-            wait_until(lambda: any("again" in text for text in service.messages))
+            wait_ticking(service, lambda: any("again" in text for text in service.messages))
             assert decided(service) == {"hall"}
     lines = [text for text in service.messages if f":{port}/" in text or "again" in text]
     end = next(at for at, line in enumerate(lines) if "again" in line)  # the next outage may follow
@@ -166,23 +169,28 @@ def test_a_recording_is_decided_once(start, stream, monkeypatch):
     monkeypatch.setattr(RecorderSink, "take", lambda self, decision: chunks.append(decision.chunk))
     head = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\nContent-Length: %d\r\n\r\n" % len(stream)
     with served([head, stream], [head, stream], [TS_HEAD, stream, None]) as port, start(hall=port) as service:
-        wait_until(lambda: any("recording" in text for text in service.messages))
+        wait_ticking(service, lambda: any("recording" in text for text in service.messages))
         recorded = [*chunks]
-        wait_until(lambda: decided(service) == {"hall"})  # the third time it is live
+        wait_ticking(service, lambda: decided(service) == {"hall"})  # the third time it is live
     assert recorded == sorted({*recorded}) != [] and len(chunks) > len(recorded)
 
 
-@pytest.mark.long
-def test_a_service_is_alive_without_frames_and_without_a_model(start, start_service, silent_port, monkeypatch):
-    def check_alive(service: Service) -> None:
-        (worker,) = service.workers.values()
-        before = worker.alive
-        wait_until(lambda: worker.alive > before + 1.0)
+def check_alive(service: Service) -> None:
+    (worker,) = service.workers.values()
+    before = worker.alive
+    wait_until(lambda: worker.alive > before + 1.0)
 
-    with start('data = "silent"', door=silent_port) as service:
+
+@pytest.mark.long
+def test_a_service_is_alive_without_frames(start, silent_port):
+    with start(door=silent_port) as service:
         wait_until(lambda: service.status().keys() == {"door"})
         check_alive(service)
         assert not service.status()["door"].decided
+
+
+@pytest.mark.long
+def test_a_service_is_alive_without_a_model(start_service, monkeypatch):
     monkeypatch.setattr(worker_module, "RETRY_S", (300.0,))
     with start_service() as service:
         wait_until(lambda: service.dashboard.state()["sources"][0]["trouble"])
@@ -271,7 +279,7 @@ def read_notes(path: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.slow)])
-def test_a_killed_service_loses_no_event(run, small_set, stream, tmp_path, kills):
+def test_a_killed_service_loses_no_event(launch, run, small_set, stream, tmp_path, kills):
     """Each start sees every action once. Killed between sending and storing that, it sends again, with the same id."""
     notes, delays = tmp_path / "notes.jsonl", random.Random(0)
     program = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')"
@@ -281,19 +289,19 @@ def test_a_killed_service_loses_no_event(run, small_set, stream, tmp_path, kills
         text = f'model = "small.lstr"\n[sources.hall]\naddress = "http://127.0.0.1:{port}/hall"\n'
         text += f"{always_active(small_set.checkpoint)}[channels.notes]\n{channel}\n"
         (tmp_path / "watch.toml").write_text(text)
-        command = [*LSTR, "watch", str(tmp_path / "watch.toml")]
         for kill in range(kills + 1):
             count = len(read_notes(notes))
-            with subprocess.Popen(command, stderr=subprocess.DEVNULL) as service:
-                wait_until(lambda n=count, process=service: process.poll() is not None or len(read_notes(notes)) > n)
-                assert service.poll() is None, "it ended by itself"
-                if kill < kills:
-                    sleep(delays.uniform(0, 0.3))
-                    service.kill()
-                else:
-                    history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
-                    wait_until(lambda stored=history: not any(count_pending(stored).values()))
-                    service.terminate()
+            service = launch("watch", tmp_path / "watch.toml")
+            wait_until(lambda n=count, process=service: not process.is_alive() or len(read_notes(notes)) > n)
+            assert service.is_alive(), "it ended by itself"
+            if kill < kills:
+                sleep(delays.uniform(0, 0.3))
+                service.kill()
+            else:
+                history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
+                wait_until(lambda stored=history: not any(count_pending(stored).values()))
+                service.terminate()
+            service.join()
     events, lines = history.events(), read_notes(notes)
     history.close()
     assert {line["event"]["id"] for line in lines if line["phase"] == "new"} == {event.id for event in events}
