@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import multiprocessing
 import os
 import pickle
 import shutil
@@ -19,7 +20,7 @@ import torch
 from tests.support.browser import report_on, wait_for, write_greys
 from tests.support.feature_set import FeatureSet, write_features
 from tests.support.finetuned import FinetunedSet, write_finetuned
-from tests.support.processes import make_launcher, run_command
+from tests.support.processes import run_command
 from tests.support.small_set import SmallSet, write_small_set
 from tests.support.videos import mux_silence
 
@@ -142,7 +143,14 @@ def run(lstr):
 
 @pytest.fixture(scope="session")
 def launcher():
-    return make_launcher()
+    """A context of multiprocessing whose processes have imported `lstr`, which takes seconds."""
+    context = multiprocessing.get_context("forkserver")
+    names = "features.extract learning.learn detection.detect watching.service training.train"
+    context.set_forkserver_preload(["torch._dynamo", "rich.progress", *(f"lstr.pipelines.{n}" for n in names.split())])
+    process = context.Process()
+    process.start()
+    process.join()
+    return context
 
 
 @pytest.fixture

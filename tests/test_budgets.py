@@ -113,7 +113,7 @@ def options_of(command: click.Command, name: str, context: click.Context) -> dic
 
 DETECT = """
 import functools, os, sys, threading
-import torch  # untraced
+import lstr.pipelines.detection.detect  # with torch, untraced
 from lstr_cli.main import main
 
 root, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[2]) + 8

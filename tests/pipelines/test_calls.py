@@ -8,17 +8,17 @@ from lstr.pipelines.progress import Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.feature_set import TINY_SETTINGS
 
-SMALL = {"epochs": 1, "short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "precision": "float32"}
+SMALL = {"epochs": 1, "batch_size": 8, "draws": 8, "precision": "float32"}
 
 
 @pytest.mark.long
-def test_from_videos_to_decisions(tmp_path):
+def test_from_videos_to_decisions(small_set, tmp_path):
     """With finetuned networks."""
     root, events = tmp_path / "scenes", []
     labels = render_scenes(root, SceneConfig(n_videos=3, n_testing=1, seconds=4.0, width=96, height=64))
     finetuned = lstr.finetune(
-        root / "videos", labels, tmp_path / "weights", stream="flow", algorithm="dis", settings=SMALL,
-        device="cpu", cache=tmp_path / "chunks", show=events.append,
+        root / "videos", labels, tmp_path / "weights", stream="flow", algorithm="dis", recipe=str(small_set.recipe),
+        settings=SMALL, device="cpu", cache=tmp_path / "chunks", show=events.append,
     )  # fmt: skip
     assert finetuned.weights.path == tmp_path / "weights" and not finetuned.failed
     assert any(isinstance(event, Progress) for event in events)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import signal
@@ -26,18 +25,6 @@ def check_process(*command, **options) -> str:
     code, out, err = run_process(*command, **options)
     assert code == 0, err
     return out
-
-
-def make_launcher():
-    """Return a context of multiprocessing whose processes have imported `lstr`, which takes seconds."""
-    context = multiprocessing.get_context("forkserver")
-    names = ("features.extract", "learning.learn", "detection.detect", "watching.service", "training.train")
-    modules = ["lstr_cli.extract", *(f"lstr.pipelines.{name}" for name in names)]
-    context.set_forkserver_preload(["torch._dynamo", "rich.progress", *modules])
-    process = context.Process()
-    process.start()
-    process.join()
-    return context
 
 
 def run_command(words: list[str], log: str, environment: Mapping[str, str]) -> None:

@@ -29,19 +29,18 @@ def test_train_on_a_full_disk(feature_set, tmp_path, lstr):
     assert 20_000 < checkpoint < state - 1000
 
 
-def run_shell(line: str, *wrapper: str, **options) -> tuple[int, str, str]:
-    """Run a shell line in which `lstr` is this checkout's; `wrapper` is a command that starts the shell."""
-    return run_process(*wrapper, "bash", "-c", line.replace("lstr ", f"{sys.executable} -m lstr_cli "), **options)
+def run_shell(line: str, **options) -> tuple[int, str, str]:
+    """Run a shell line in which `lstr` is this checkout's."""
+    return run_process("bash", "-c", line.replace("lstr ", f"{sys.executable} -m lstr_cli "), **options)
 
 
-CLONE_NEWNS = 0x20000  # of the Linux headers
 UNSHARE = ("unshare", "--mount", "--propagation", "private")
 MOUNT = ("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/dev/shm")
 
 
 def train_without_shm(words: list[str], log: str) -> None:
     """Run a command in this new process, with the mount namespace of a container."""
-    assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
+    assert ctypes.CDLL(None).unshare(0x20000) == 0  # CLONE_NEWNS
     check_process("mount", "--make-rprivate", "/")
     check_process(*MOUNT)
     run_command(words, log, {})
@@ -53,8 +52,7 @@ def test_a_read_only_dev_shm(launcher, feature_set, tmp_path):
     if run_process(*UNSHARE, *MOUNT)[0]:
         pytest.skip("this user cannot mount file systems")
     words = ["train", feature_set.features, "--labels", feature_set.labels, *SETTINGS, "-o", tmp_path / "run"]
-    arguments = ([*map(str, words)], str(tmp_path / "log"))
-    process = launcher.Process(target=train_without_shm, args=arguments)
+    process = launcher.Process(target=train_without_shm, args=([*map(str, words)], str(tmp_path / "log")))
     process.start()
     process.join()
     assert_error((process.exitcode, "", (tmp_path / "log").read_text()), 2, "/dev/shm")

@@ -220,7 +220,7 @@ def test_mjpeg_over_http_uses_the_time_of_arrival(tmp_path):
             reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=timeout)
         assert reader.clock == "wall" and reader.frames == 30 and indices(chunks)[-1] >= 6
 
-    retry_longer(check, 2)
+    retry_longer(check, 1)
 
 
 @pytest.mark.long

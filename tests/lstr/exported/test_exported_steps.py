@@ -19,13 +19,17 @@ def exported(model, n_streams=1):
     return open_step(description, make_graph(model, description))
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(of, id=name_of(of), marks=[pytest.mark.long] * (name_of(of) not in QUICK)) for of in CASES]
+@pytest.fixture(
+    params=[pytest.param(of, id=name_of(of), marks=[pytest.mark.long] * (name_of(of) not in QUICK)) for of in CASES]
 )
-def test_exported_streams_score_as_their_model(case):
+def exported_model(request):
+    model = perturb(tiny(**request.param)).requires_grad_(False)
+    return model, exported(model, 2)
+
+
+def test_exported_streams_score_as_their_model(exported_model):
     """Three streams in a graph of two: they start at different times, and one starts over."""
-    model = perturb(tiny(**case)).requires_grad_(False)
-    step, videos = exported(model, 2), [video(60, seed) for seed in range(3)]
+    (model, step), videos = exported_model, [video(60, seed) for seed in range(3)]
     state, scores = create(step, 3), [[], [], []]
     for k in range(60):
         streams = [n for n in (2, 0, 1) if n == 0 or k >= 5 * n]

@@ -234,9 +234,8 @@ def test_a_new_model_ends_the_search_of_another(proposer, small_set, tmp_path):
     shutil.copy(small_set.checkpoint, tmp_path / "first.pt")
     process = begin(proposer, tmp_path / "first.pt")
     begin(proposer, small_set.checkpoint)
-    status = proposer.status
-    assert process.poll() is not None and status.is_running
-    assert (status.model, status.trouble) == (small_set.checkpoint.name, "")
+    assert process.poll() is not None and proposer.status.is_running
+    assert (proposer.status.model, proposer.status.trouble) == (small_set.checkpoint.name, "")
 
 
 @pytest.mark.long

@@ -37,8 +37,8 @@ from tests.support.learning import SMALL, change_labels, name_validation, option
 @pytest.fixture(scope="module")
 def own(few_videos, tmp_path_factory):
     """Options of a training in two folds, with a video held out by the labels."""
-    recipe = {"based_on": "fast", "rgb": None, "flow": {"network": "efficientnet-lite0"}}
-    (few_videos / "lite.json").write_text(json.dumps(recipe | {"flow_algorithm": "dis"}))
+    recipe = {"based_on": "fast", "rgb": None, "flow": {"network": "efficientnet-lite0"}, "flow_algorithm": "dis"}
+    (few_videos / "lite.json").write_text(json.dumps(recipe))
     output = tmp_path_factory.mktemp("trained") / "scenes.lstr"
     return options(few_videos, output, algorithm=None, recipe=str(few_videos / "lite.json"), folds=2)
 
@@ -61,8 +61,7 @@ def with_features(with_networks):
 @pytest.fixture(scope="module")
 def trained(with_features) -> tuple[list, Learnt]:
     """All events and the result."""
-    job, events = with_features
-    events = [*events, *job]
+    events = [*with_features[1], *with_features[0]]
     return events, events[-1].result
 
 

@@ -65,12 +65,11 @@ def test_two_processes_train_an_equal_model(launch, feature_set, split, validati
     words += ["--preset", "lstr-small", *set_options({**TINY_SETTINGS, **SETTINGS})]
     with socket.create_server(("127.0.0.1", 0)) as free:
         environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    logs = [tmp_path / f"{rank}.log" for rank in range(2)]
-    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    processes = [launch(*words, log=log, **environment, **rank) for log, rank in zip(logs, ranks, strict=True)]
+    logs = {n: tmp_path / f"{n}.log" for n in ("0", "1")}
+    processes = [launch(*words, log=logs[n], RANK=n, LOCAL_RANK=n, **environment) for n in ("0", "1")]
     for process in processes:
         process.join()
-    texts = [log.read_text() for log in logs]
+    texts = [log.read_text() for log in logs.values()]
     assert [process.exitcode for process in processes] == [0, 0], texts
     assert "".join(texts).count("192 chunks") == 1, "only one process reports"
     list(train_tiny(split, tmp_path / "one", SETTINGS, validation))

@@ -285,7 +285,8 @@ def test_a_killed_service_loses_no_event(launch, run, small_set, stream, tmp_pat
     program = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')"
     channel = f'kind = "command"\ncommand = {json.dumps([sys.executable, "-S", "-c", program, str(notes)])}'
     run("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")
-    with served(*[[TS_HEAD, stream, None]] * (kills + 1)) as port:
+    ended = threading.Event()  # the last process waits for a silent camera
+    with served(*[[TS_HEAD, stream, None]] * kills, [TS_HEAD, stream, ended.wait]) as port:
         text = f'model = "small.lstr"\n[sources.hall]\naddress = "http://127.0.0.1:{port}/hall"\n'
         text += f"{always_active(small_set.checkpoint)}[channels.notes]\n{channel}\n"
         (tmp_path / "watch.toml").write_text(text)
@@ -301,6 +302,7 @@ def test_a_killed_service_loses_no_event(launch, run, small_set, stream, tmp_pat
                 history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
                 wait_until(lambda stored=history: not any(count_pending(stored).values()))
                 service.terminate()
+                ended.set()
             service.join()
     events, lines = history.events(), read_notes(notes)
     history.close()
