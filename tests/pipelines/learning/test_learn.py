@@ -151,7 +151,7 @@ def test_training_resumes_with_another_time_limit(videos, tmp_path):
 
 
 @pytest.mark.slow
-def test_training_from_an_earlier_model_file(few_videos, trained, tmp_path):
+def test_training_from_an_earlier_model_file(few_videos, own, trained, tmp_path):
     """With other videos and a new class; videos of the earlier training cannot be held out."""
     render_scenes(tmp_path, SceneConfig(n_videos=3, n_testing=1, seconds=5.0, width=96, height=64, seed=5))
     labels = json.loads((tmp_path / "labels.json").read_text())
@@ -162,7 +162,8 @@ def test_training_from_an_earlier_model_file(few_videos, trained, tmp_path):
         (tmp_path / "videos" / f"{name.removeprefix('new_')}.mp4").rename(tmp_path / "videos" / f"{name}.mp4")
     (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": entries}))
     initial = trained[1].model
-    _, result = run(options(tmp_path, tmp_path / "more.lstr", init=str(initial), false_alarms=2.0))
+    like = {"init": str(initial), "recipe": own.recipe, "algorithm": None}
+    _, result = run(options(tmp_path, tmp_path / "more.lstr", **like, false_alarms=2.0))
     model = open_model(result.model)
     assert "bow" in model.classes and result.about["metrics"]["thresholds_f1"] is None
     assert set(open_model(initial).about["seen"]) < set(model.about["seen"])
@@ -172,7 +173,7 @@ def test_training_from_an_earlier_model_file(few_videos, trained, tmp_path):
     testing = {i: {**entry, "subset": "testing"} for i, entry in earlier.items()}
     (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": {**entries, **testing}}))
     with pytest.raises(LabelsError, match="2"):
-        run(options(tmp_path, tmp_path / "other.lstr", init=str(initial)))
+        run(options(tmp_path, tmp_path / "other.lstr", **like))
 
 
 @pytest.mark.slow
