@@ -1,6 +1,6 @@
 """The people in the features of poses: where they are, and a number that each keeps from chunk to chunk."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import cv2
@@ -43,9 +43,6 @@ class PeopleTracker:
             shape: The shape of the frames (6, H, W, 3), of which the network sees the middle; () if unknown.
         """
         people = self._numbered(decision.time, self._places(features, shape))
-        for event in decision.events:
-            if event.event == "started":
-                self._active[event.label] = 0, {}
         for label, (n, seen) in self._active.items():
             for person in people:
                 number, box = seen.get(person.id, (0, person.box))
@@ -77,13 +74,15 @@ class PeopleTracker:
             part /= part.max()
         return [place_of(row, part) for row in features[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH) if row[0] > 0]
 
-    def with_people(self, events: Iterable[Event], people: Iterable[Person] = ()) -> list[Event]:
-        """Return events with their people: of a start those who are there, of an end those of most of the action."""
+    def with_people(self, events: Iterable[Event], people: Sequence[Person] = ()) -> list[Event]:
+        """Return events with their people: of a start those who are there, of an end those of half of the action."""
         found = []
         for event in events:
+            those: list[Person] = []
             if event.event == "started":
                 those = [replace(person, keypoints=None) for person in people]
-            else:
+                self._active[event.label] = 1, {person.id: (1, person.box) for person in people}
+            elif event.event == "ended":
                 n, seen = self._active.pop(event.label, (0, {}))
                 those = [Person(number, box) for number, (m, box) in seen.items() if m >= LONG_ENOUGH * n]
             found.append(replace(event, people=tuple(those)))
