@@ -195,7 +195,9 @@ class TwoStream:
     def job(self, stream: str) -> NetworkJob:
         """Return the network of a stream with its precision, device and image size, for a runtime."""
         network, part = partial(self.networks.__getitem__, stream), self.recipe.parts[stream]
-        return NetworkJob(network, part, self.recipe.precision, self.recipe.size_of(stream), self.device, self.options.threads)
+        return NetworkJob(
+            network, part, self.recipe.precision, self.recipe.size_of(stream), self.device, self.options.threads
+        )
 
     def _network(self, stream: str) -> RunningNetwork:
         """Return the network of a stream on its runtime, and open it at the first call.
