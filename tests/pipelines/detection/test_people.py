@@ -42,8 +42,7 @@ def test_decisions_and_events_have_people(loaded, tmp_path):
     ]
     for decision, drawn in zip(found, people, strict=True):
         for person, row in zip(decision.people, drawn[0], strict=False):
-            y, x, score = row[:51].reshape(17, 3).T
-            np.testing.assert_allclose(person.keypoints, np.stack([x, y, score], 1), atol=1e-5)
+            np.testing.assert_allclose(person.keypoints, row[:51].reshape(17, 3)[:, [1, 0, 2]], atol=1e-5)
             np.testing.assert_allclose(person.box, row[[52, 51, 54, 53]], atol=1e-5)
     lines = lines_of(tmp_path / "out", "a")
     assert [person["id"] for person in lines[0]["people"]] == [1, 2] and len(lines[0]["people"][0]["keypoints"]) == 17
@@ -65,8 +64,7 @@ def test_places_are_of_the_whole_image(loaded):
 
 
 def test_only_people_with_their_feet_in_a_zone_count(loaded):
-    """Also of a person whose feet are hidden; whoever is left is the first one."""
-    both, hidden = drawn_people(ONE, TWO), drawn_people(ONE, TWO)
+    both, hidden = drawn_people(ONE, TWO), drawn_people(ONE, TWO)  # whose feet are hidden
     both[:, :, [45, 48]], hidden[:, :, 45:51] = both[:, :, 53:54] - 0.02, 0
     corners = ((0, 0), (0.3, 0), (0.3, 0.4), (0, 0.4))
     left, right, top = (tuple((x + dx, y + dy) for dx, dy in corners) for x, y in ((0, 0.4), (0.5, 0.5), (0, -0.2)))
