@@ -126,7 +126,8 @@ def place_of(features: NDArray[np.float32], part: NDArray[np.floating]) -> Perso
 def stands_in(zones: Zones, person: Person) -> bool:
     """Return whether the feet of a person are in any of the zones: between the ankles, or at the foot of the box."""
     left, _, right, bottom = person.box
-    ankles = person.keypoints[ANKLES] if person.keypoints is not None else np.zeros((0, 3))
+    assert person.keypoints is not None, "it is not of an event"
+    ankles = person.keypoints[ANKLES]
     seen = ankles[ankles[:, 2] > 0, :2]
     x, y = seen.mean(0).tolist() if len(seen) else ((left + right) / 2, bottom)
     return any(cv2.pointPolygonTest(np.array(zone, np.float32), (x, y), False) >= 0 for zone in zones)

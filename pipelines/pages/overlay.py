@@ -27,7 +27,7 @@ from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK_SECONDS, FPS
 from lstr.files.atomic import replacing
 from lstr.labels.label_set import actions_of
-from lstr.pipelines.pages.palette import NEUTRALS, colours_of, rgb_of
+from lstr.pipelines.pages.palette import LIMBS, NEUTRALS, colours_of, rgb_of
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
 MAX_LANES = 8
@@ -39,9 +39,6 @@ INVISIBLE_CATEGORIES = ("Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs")  # general cat
 UNUSUAL_STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "mono", "serif", "condensed", "narrow", "math")
 FONT_WEIGHT = 400  # of the first font, which has all weights
 LETTER_SHARE = 0.93  # of the size of letters that OpenCV calls their size
-# Pairs of keypoints of COCO that are joined.
-LIMBS = [(0, 5), (0, 6), (5, 6), (5, 7), (7, 9), (6, 8), (8, 10), (5, 11), (6, 12), (11, 12)]
-LIMBS += [(11, 13), (13, 15), (12, 14), (14, 16)]
 _drawing = threading.Lock()  # threads share the faces
 
 

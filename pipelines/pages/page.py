@@ -20,7 +20,7 @@ import numpy as np
 from lstr.files.atomic import write_text
 from lstr.files.names import without_credentials
 from lstr.labels.segment import Segment
-from lstr.pipelines.pages.palette import DETECTION, NEUTRALS, NO_ACTION, TRUTH, colours_of
+from lstr.pipelines.pages.palette import DETECTION, LIMBS, NEUTRALS, NO_ACTION, TRUTH, colours_of
 from lstr.pipelines.pages.proxy import find_ahead, find_playable, video_url
 
 WEB = Path(__file__).parent / "web"
@@ -162,6 +162,7 @@ def write_report(
         "truth": None if truth is None else [segment.to_dict() for segment in truth],
         "events": list(events),
         "people": list(people),
+        "limbs": LIMBS,
         "recipe": recipe,
         "origins": origins or {},
         "index": f"./{quote(os.fsencode(os.path.relpath(index, path.parent)))}" if index else None,

@@ -32,6 +32,9 @@ NEUTRALS = {
     "right": ("#0b62b8", "#6bb3f5"),
     "wrong": ("#b3430a", "#ee8a4d"),
 }
+# Pairs of keypoints of COCO that are joined where people are drawn.
+LIMBS = [(0, 5), (0, 6), (5, 6), (5, 7), (7, 9), (6, 8), (8, 10), (5, 11), (6, 12), (11, 12)]
+LIMBS += [(11, 13), (13, 15), (12, 14), (14, 16)]
 
 
 def colour_of(place: int) -> str:

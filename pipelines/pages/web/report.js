@@ -120,14 +120,13 @@ function Decision({ chunk, best }) {
     ${labels && html`<p id="labelled">Labelled: <b>${[...new Set(labels.map(({ label }) => label))].join(", ") || "nothing"}</b></p>`}
   </section>`;
 }
-const limbs = [[0, 5], [0, 6], [5, 6], [5, 7], [7, 9], [6, 8], [8, 10], [5, 11], [6, 12], [11, 12], [11, 13], [13, 15], [12, 14], [14, 16]]; /* between keypoints of COCO */
 const peopleAt = new Map(report.people.map(({ time, people }) => [chunkAt(time - step / 2), people]));
 /* The people of a decision, over the video: box, number, and what is seen of the skeleton. */
 function People({ people = [] }) {
   const width = $("video")?.videoWidth || 4, height = $("video")?.videoHeight || 3;
   return html`<svg class="people" viewBox=${[0, 0, width, height].join(" ")} aria-hidden="true">${people.map(({ id, box, keypoints }) => {
     const [left, top, right, bottom] = box.map((side, at) => side * (at % 2 ? height : width)), points = keypoints.map(([x, y]) => [x * width, y * height]);
-    const lines = limbs.filter((ends) => ends.every((at) => keypoints[at][2] > 0)).map(([from, to]) => "M" + points[from] + "L" + points[to]);
+    const lines = report.limbs.filter((ends) => ends.every((at) => keypoints[at][2] > 0)).map(([from, to]) => "M" + points[from] + "L" + points[to]);
     return html`<path d=${"M" + [left, top] + "H" + right + "V" + bottom + "H" + left + "Z" + lines.join("")} /><text x=${left} y=${top} dx="4" dy="1.1em" font-size=${height / 18}>${id}</text>`;
   })}</svg>`;
 }
