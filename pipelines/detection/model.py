@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -185,16 +186,21 @@ def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = 
     return []
 
 
+def seen_parts(size: tuple[int, int], width: int, height: int) -> tuple[float, float]:
+    """Return which parts of the width and the height of frames a network of a size (height, width) sees."""
+    ratio = size[1] / size[0] / (width / height)
+    return min(1.0, ratio), min(1.0, 1 / ratio)
+
+
 def warnings_of_shape(loaded: Checkpoint, width: int, height: int) -> list[str]:
     """Return a warning if networks see less of frames of this size than of their training videos.
 
     Published networks see the central square of every frame, which needs no warning.
     """
-    recipe, shown = recipe_of(loaded), width / height
+    recipe = recipe_of(loaded)
     sizes = [part.size for part in recipe.parts.values() if part.size] if recipe else []
-    parts = [(across / down / shown, "width") for down, across in sizes]
-    parts += [(1 / part, "height") for part, _ in parts]
-    share, side = min(parts, default=(1.0, ""))
+    parts = [zip(seen_parts(size, width, height), ("width", "height"), strict=True) for size in sizes]
+    share, side = min(chain.from_iterable(parts), default=(1.0, ""))
     if share >= NEARLY_ALL:
         return []
     what = f"of frames of {width}×{height} pixels the networks see only the middle {100 * share:.0f} % of the {side}"

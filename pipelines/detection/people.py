@@ -11,6 +11,7 @@ from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.zones import Zones
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.model import seen_parts
 from lstr.pipelines.model_files.networks import recipe_of
 from lstr.timeline import Box, Event, Person
 
@@ -68,10 +69,7 @@ class PeopleTracker:
 
     def _places(self, features: NDArray[np.float32], shape: tuple[int, ...]) -> list[Person]:
         """Return the people of a chunk without numbers."""
-        part = np.ones(2)  # that the network sees of width and height
-        if shape:
-            part = np.array([self._size[1] / shape[2], self._size[0] / shape[1]])
-            part /= part.max()
+        part = np.array(seen_parts(self._size, shape[2], shape[1]) if shape else (1.0, 1.0))
         return [place_of(row, part) for row in features[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH) if row[0] > 0]
 
     def with_people(self, events: Iterable[Event], people: Sequence[Person] = ()) -> list[Event]:
