@@ -30,6 +30,7 @@ from lstr.pipelines.watching.recorder import Policy, Recorder, RecorderSink
 from lstr.pipelines.watching.site import OPEN_PATHS, WatchSite
 from lstr.pipelines.watching.worker import Worker, rules_of
 
+TICK_S = 1.0  # between two calls of what has to be done from time to time
 CLEAN_INTERVAL_S = 3600.0  # between two searches for events that are too old
 STUCK_S = 60.0  # without a sign of life, after which a worker counts as stuck
 MAX_SOURCES = 64  # each has a connection and threads of its own
@@ -233,9 +234,9 @@ class Service:
             self.notifications.wake()
 
     def _tick_until_ended(self) -> None:
-        """Do each second what has to be done from time to time."""
+        """Do what has to be done from time to time."""
         cleaned, last_error = -CLEAN_INTERVAL_S, ""
-        while not self.ended.wait(1.0):
+        while not self.ended.wait(TICK_S):
             workers = [*self.workers.values()]
             # systemd restarts a service that does not send this
             if all(monotonic() - worker.alive < STUCK_S for worker in workers if worker.wanted):

@@ -91,6 +91,7 @@ HANGING = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("body", HANGING.values(), ids=HANGING)
 def test_hanging_commands_end(body):
     code, _, err = run(body, SIGTERM)

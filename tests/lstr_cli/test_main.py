@@ -103,6 +103,7 @@ def next_command(err: str) -> list[str]:
     return words
 
 
+@pytest.mark.long
 def test_each_command_proposes_the_next(run, small_set, tmp_path, monkeypatch):
     """From labels and features to a timeline by the printed commands; the paths have spaces."""
     monkeypatch.chdir(tmp_path)  # the last command writes to the folder `timeline`

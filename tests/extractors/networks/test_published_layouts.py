@@ -226,6 +226,7 @@ def blocks(height: int, width: int, channels: int = 3) -> np.ndarray:
     return noise.repeat(8, 1).repeat(8, 2)[:, :height, :width]
 
 
+@pytest.mark.long
 def test_rgb_features_equal_mmaction2s_pipeline(twostream, resnet):
     scale = {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375], "format_shape": "NCHW"}
     backbone = {"type": "ResNet", "depth": 50, "pretrained": None, "norm_eval": False}

@@ -126,6 +126,7 @@ def test_streams_may_contain_garbage_and_change_size_and_rate(clips):
     assert {chunk.frames.shape for chunk in chunks} == {(6, 64, 96, 3)}
 
 
+@pytest.mark.long
 def test_datagrams(clips):
     """MPEG-TS over UDP has no end, so silence is a stall."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:

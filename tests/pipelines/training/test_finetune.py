@@ -127,6 +127,7 @@ def test_a_resnet_keeps_its_initial_weights(tmp_path):
     assert set(read_card(tmp_path / "weights" / "rgb.pth").seen) == {"old", "v0", "v1"}
 
 
+@pytest.mark.long
 def test_rgb_weights_initialise_a_flow_network(tmp_path):
     """The first layer's kernels are averaged over the colours and repeated; other weights are copied."""
     state = {f"backbone.{name}": tensor for name, tensor in build_backbone("resnet50", 3).state_dict().items()}

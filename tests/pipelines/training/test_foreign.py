@@ -64,6 +64,7 @@ def detect_timeline(model, store, video):
     return timeline, np.array([(segment["start"], segment["end"]) for segment in timeline["segments"]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rate", ["5", pytest.param("30000/1001", marks=pytest.mark.slow)])
 def test_actions_are_detected_at_each_rate(tmp_path, rate):
     """Within a chunk of their labels, by evaluation and detection alike."""

@@ -32,6 +32,7 @@ def shared_networks(small_set) -> Networks:
 @pytest.fixture
 def fast_starts(monkeypatch, shared_networks):
     """Share open networks, open sources that ended or failed again at once, and do not wait for silent ones."""
+    monkeypatch.setattr("lstr.pipelines.watching.service.TICK_S", 0.05)
     monkeypatch.setattr(worker, "RETRY_S", (0.2,))
     monkeypatch.setattr(live, "DELAYS_S", (0.1,))
     monkeypatch.setattr(session, "STOP_S", 0.2)

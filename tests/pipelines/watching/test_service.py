@@ -45,11 +45,6 @@ def start(small_set, start_service):
     return start
 
 
-def wait_ticking(service: Service, condition) -> None:
-    """Wait for a condition, and open sources as soon as they are due, which a service does once a second."""
-    wait_until(lambda: [worker.tick() for worker in service.workers.values()] and condition())
-
-
 def decided(service: Service) -> set[str]:
     return {name for name, status in service.status().items() if status.decided}
 
@@ -121,7 +116,7 @@ def test_an_unplugged_camera_stops_no_other_source_and_is_logged_once(start, str
     with served([TS_HEAD, stream, None]) as port, start(cam="/dev/video63", hall=port) as service:
         wait_until(lambda: decided(service) == {"hall"})
         before, (worker,) = service.status()["hall"], service.workers.values()
-        wait_ticking(service, lambda: worker._attempts["cam"].failures > 4)
+        wait_until(lambda: worker._attempts["cam"].failures > 4)
         assert service.status()["hall"] is before, "the same connection"
     assert [text.partition(":")[0] for text in service.messages if "/dev/video63" in text] == ["cam"], service.messages
 
@@ -130,7 +125,7 @@ def test_an_unplugged_camera_stops_no_other_source_and_is_logged_once(start, str
 def test_start_and_end_of_an_outage_are_logged_once(start, stream):
     with served([TS_HEAD, stream, None], [b""], [b""], [TS_HEAD, stream, None]) as port:
         with start('timeout = "1s"', hall=port) as service:
-            wait_ticking(service, lambda: any("again" in text for text in service.messages))
+            wait_until(lambda: any("again" in text for text in service.messages))
             assert decided(service) == {"hall"}
     lines = [text for text in service.messages if f":{port}/" in text or "again" in text]
     end = next(at for at, line in enumerate(lines) if "again" in line)  # the next outage may follow
@@ -169,16 +164,15 @@ def test_a_recording_is_decided_once(start, stream, monkeypatch):
     monkeypatch.setattr(RecorderSink, "take", lambda self, decision: chunks.append(decision.chunk))
     head = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\nContent-Length: %d\r\n\r\n" % len(stream)
     with served([head, stream], [head, stream], [TS_HEAD, stream, None]) as port, start(hall=port) as service:
-        wait_ticking(service, lambda: any("recording" in text for text in service.messages))
+        wait_until(lambda: any("recording" in text for text in service.messages))
         recorded = [*chunks]
-        wait_ticking(service, lambda: decided(service) == {"hall"})  # the third time it is live
+        wait_until(lambda: decided(service) == {"hall"})  # the third time it is live
     assert recorded == sorted({*recorded}) != [] and len(chunks) > len(recorded)
 
 
 def check_alive(service: Service) -> None:
     (worker,) = service.workers.values()
-    before = worker.alive
-    wait_until(lambda: worker.alive > before + 1.0)
+    wait_until(lambda before=worker.alive: worker.alive > before)
 
 
 @pytest.mark.long
