@@ -48,7 +48,8 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
     "--recipe NAME|FILE",
     NETWORKS,
     "Make features by this recipe: pretrained, difference, grey, people, pretrained-people, live (for cameras), fast, "
-    "faithful, or a recipe file.  [default: pretrained, of a single recording difference]",
+    "faithful, or a recipe file.  [default: pretrained, with fetched weights of poses pretrained-people; of a single "
+    "recording difference]",
 )
 @option("--init MODEL|WEIGHTS", NETWORKS, "Start from the networks of an earlier model file, or from weights.")
 @option(

@@ -62,6 +62,8 @@ from lstr.pipelines.training.run import CONFIG, Step
 from lstr.pipelines.training.train import TrainOptions, train
 from lstr.pipelines.training.training_videos import recordings_of
 
+# What poses must add to the mAP of the folds, because detection costs more than twice as much with them.
+POSE_GAIN = 0.02
 THRESHOLD_GROUPS = 10  # groups of videos; the thresholds of each group are chosen on the others
 # Entries of an evaluation with times and paths of this machine. They are not stored in a model file, so that equal runs
 # write equal files.
@@ -151,6 +153,9 @@ class Learner:
             folds = {i: at for at, ids in enumerate(groups, start=1) for i in ids}
         yield from self.train_models(folds)
         models, scores, tried = self.score_folds(folds)
+        if ("pose",) in self.plan.models and len(tried) > 1:
+            found = ", ".join(f"{one['model']} {figure_text(one['mAP'], 3)}" for one in tried)
+            yield Notice(f"per-frame mAP in the folds: {found}; packed: {tried[-1]['model']}.", warning=False)
         files = [checkpoint_of(self.run_folder(0, streams)) for streams in models]
         checkpoint = files[0] if len(files) == 1 else write_average(self.workspace.models / "average.pt", files)
         return checkpoint, (yield from self.measure(checkpoint, folds, scores, tried))
@@ -326,7 +331,7 @@ class Learner:
     def score_folds(
         self, folds: Mapping[str, int]
     ) -> tuple[Sequence[Sequence[str]], dict[str, Any], list[dict[str, Any]]]:
-        """Choose the models to average, the one of poses only if it raises the mAP of the folds.
+        """Choose the models to average, the one of poses, with others or alone, if this raises the mAP of the folds.
 
         Return their streams, scores (L, C) of the videos of all folds by models trained without them, and the mAP of
         each model and of the averages, the chosen one last.
@@ -344,20 +349,24 @@ class Learner:
                 held = replace(split, videos=[video for video in videos if folds[video.id] == fold])
                 for video in held.narrowed(loaded.config, streams_of_checkpoint(loaded)).videos:
                     rows[video.id] = predict(loaded.model, video.features[:]).numpy()
-        averages = {"average": models} if len(models) > 1 else {}
-        if averages and ("pose",) in models:
-            averages["average without poses"] = tuple(streams for streams in models if streams != ("pose",))
-        for name, members in averages.items():
+        poses, choices = ("pose",), {"average": models} if len(models) > 1 else {}
+        if choices and poses in models:
+            images = tuple(streams for streams in models if streams != poses)
+            choices |= {"average without poses": images, "pose": (poses,)}
+        for name, members in choices.items():
             own = [by_model["+".join(streams)] for streams in members]
             by_model[name] = {v.id: mean_of([rows[v.id] for rows in own]) for v in videos}
-        targets, classes, tried = [video.targets for video in videos], split.labels.classes, []
+        targets, classes = [video.targets for video in videos], split.labels.classes
         unknown = len(classes) - len(without_ambiguous(classes))  # a last column without scores
+        mAP: dict[str, float] = {}
         for name, rows in by_model.items():
-            mAP = means_of([np.pad(rows[v.id], ((0, 0), (0, unknown))) for v in videos], targets, classes)["mAP"]
-            tried.append({"model": name, "mAP": mAP if mAP == mAP else 0.0})
-        tried.sort(key=lambda one: one["mAP"] if one["model"] in averages else -1)
-        chosen = str(tried[-1]["model"])
-        return averages.get(chosen, models), {video.id: by_model[chosen][video.id] for video in videos}, tried
+            scores = [np.pad(rows[v.id], ((0, 0), (0, unknown))) for v in videos]
+            mAP[name] = float(np.nan_to_num(means_of(scores, targets, classes)["mAP"]))
+        chosen = max(choices or mAP, key=lambda name: mAP[name] - POSE_GAIN * (poses in choices.get(name, ())))
+        tried = [
+            {"model": name, "mAP": mAP[name]} for name in sorted(mAP, key=lambda name: (name == chosen, mAP[name]))
+        ]
+        return choices.get(chosen, models), {video.id: by_model[chosen][video.id] for video in videos}, tried
 
     def skip(self, event: Failed) -> Iterator[Failed]:
         """Continue without a video. Raises VideoError if too few recordings remain for the folds."""

@@ -12,6 +12,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import Algorithm
+from lstr.extractors.networks.manifest import published_as
 from lstr.extractors.networks.weights_file import is_weights_folder, sha256_of
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import IMAGENET, PRESETS, Preset, preset_of, shape_of
@@ -39,6 +40,7 @@ Features = tuple[str | Preset, str, Algorithm | None]
 # Defaults, with ImageNet weights: for several recordings, and for a single one, which a model of appearance would
 # overfit.
 SEVERAL_RECORDINGS: Features = ("pretrained", "both", None)
+WITH_POSES: Features = ("pretrained-people", "both", None)  # if their weights were fetched and folds say if they help
 ONE_RECORDING: Features = ("difference", "both", None)
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # not reported, because folds or held-out recordings solve them
 
@@ -78,7 +80,9 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     found, labels = yield from options.read()
     device = choose_device(options.device)
     named, settings = choose_features(options)
-    features = named or SEVERAL_RECORDINGS
+    has_poses = options.folds != 0 and any(entry.place.is_file() for entry in published_as("pose"))
+    several = WITH_POSES if has_poses else SEVERAL_RECORDINGS
+    features = named or several
     for name, value in options.network_settings.items():
         stream, dot, setting = name.rpartition(".")
         if dot and setting in ("draws", "fewest_draws"):
@@ -114,7 +118,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         possible, networks = (features,), settle(features, settings, options.init, device)
         yield Notice(f"for a single recording the best recipe is {features[0]}.")
     elif is_chosen_here:
-        possible = SEVERAL_RECORDINGS, ONE_RECORDING
+        possible = several, ONE_RECORDING
     yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
     others = (labels.videos.keys() & {*present}) - division.labels.videos.keys()
     yield from report_skipped(

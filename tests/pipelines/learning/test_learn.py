@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 
 from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import LabelsError, OutputError
 from lstr.extractors.networks import runtime
 from lstr.extractors.networks.archive import Archive
+from lstr.extractors.networks.manifest import published_as
+from lstr.extractors.networks.network import MOVENET
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.annotations.label_files import read_label_file
@@ -294,19 +297,21 @@ def test_with_folds_each_video_is_scored_by_a_model_without_it(videos, tmp_path)
 @pytest.mark.slow
 @pytest.mark.parametrize("poses", [False, True])
 def test_two_networks_and_two_averaged_models_or_three(videos, tmp_path, poses):
-    """One model of both streams, one of motion only, one of poses if it helps. A video without actions is in a fold."""
+    """One model of both streams, one of motion only, with the weights of poses one of them, which are packed if they
+    help. A video without actions is in a fold.
+    """
     idle = tmp_path / "idle"
     idle.mkdir()
     shutil.copy(min((videos / "videos").rglob("*.mp4")), idle / "nobody.mp4")
-    tiny = {"height": "32", "width": "48", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
-    pose, streams = {"network": "movenet-multipose", "size": [32, 64]}, ("grey", "difference")
-    tiny |= {"pose.width": "64", "pose.epochs": "0"} if poses else {}
-    (tmp_path / "poses.json").write_text(json.dumps({"based_on": "pretrained", "pose": pose}))
+    tiny = {"height": "32", "width": "64", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
+    if poses:
+        save_file(MOVENET.build(3).state_dict(), published_as("pose")[0].place)
     chosen = options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2, negatives=[str(idle)])
-    result = run(replace(chosen, recipe=str(tmp_path / "poses.json") if poses else None))[1]
+    events, result = run(replace(chosen, recipe=None))
     assert "nobody" in open_weights(tmp_path / "m.learn" / "weights").folds
-    streams += ("pose",) if poses else ()
-    packed = streams if result.about["taken"] == "average" else streams[:2]
+    streams = ("grey", "difference", "pose")[: 2 + poses]
+    packed = {"average": streams, "pose": ("pose",)}.get(result.about["taken"], streams[:2])
+    assert any("mAP in the folds" in event.text for event in events if isinstance(event, Notice)) == poses
     assert open_model(result.model).recipe.streams == packed and len(result.about["tried"]) == 2 * len(streams) - 1
     seen = tmp_path / "m.learn" / "seen"
     assert {path.name for path in seen.iterdir()} == {"all", "without_1", "without_2"}
