@@ -70,11 +70,13 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def base(tmp_path_factory) -> Path:
-    """A folder that all processes of this test run share."""
+    """A folder that all processes of this test run share, with the home folder of fixtures of the session."""
     folder = tmp_path_factory.getbasetemp()
-    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    os.environ["LSTR_HOME"] = str(folder / "home")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -172,9 +174,9 @@ def launch(launcher):
 @pytest.fixture(autouse=True)
 def isolated_home(monkeypatch, tmp_path_factory, base):
     """Give each test an empty home folder; converted networks are shared."""
-    homes, shared = tmp_path_factory.getbasetemp() / "homes", base / "runtimes"
+    homes, shared = tmp_path_factory.getbasetemp() / "homes", base / "home" / "runtimes"
     homes.mkdir(exist_ok=True)
-    shared.mkdir(exist_ok=True)
+    shared.mkdir(parents=True, exist_ok=True)
     home = Path(mkdtemp(prefix="lstr home ", dir=homes))  # tmp_path_factory looks at all folders of earlier tests
     (home / "runtimes").symlink_to(shared)
     monkeypatch.setenv("LSTR_HOME", str(home))
