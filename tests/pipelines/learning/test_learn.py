@@ -297,9 +297,7 @@ def test_with_folds_each_video_is_scored_by_a_model_without_it(videos, tmp_path)
 @pytest.mark.slow
 @pytest.mark.parametrize("poses", [False, True])
 def test_two_networks_and_two_averaged_models_or_three(videos, tmp_path, poses):
-    """One model of both streams, one of motion only, with the weights of poses one of them, which are packed if they
-    help. A video without actions is in a fold.
-    """
+    """One model of both streams, one of motion, one of poses if fetched. A video without actions is in a fold."""
     idle = tmp_path / "idle"
     idle.mkdir()
     shutil.copy(min((videos / "videos").rglob("*.mp4")), idle / "nobody.mp4")
