@@ -363,9 +363,8 @@ class Learner:
             scores = [np.pad(rows[v.id], ((0, 0), (0, unknown))) for v in videos]
             mAP[name] = float(np.nan_to_num(means_of(scores, targets, classes)["mAP"]))
         chosen = max(choices or mAP, key=lambda name: mAP[name] - POSE_GAIN * (poses in choices.get(name, ())))
-        tried = [
-            {"model": name, "mAP": mAP[name]} for name in sorted(mAP, key=lambda name: (name == chosen, mAP[name]))
-        ]
+        in_order = sorted(mAP, key=lambda name: name == chosen)  # the chosen one last
+        tried = [{"model": name, "mAP": mAP[name]} for name in in_order]
         return choices.get(chosen, models), {video.id: by_model[chosen][video.id] for video in videos}, tried
 
     def skip(self, event: Failed) -> Iterator[Failed]:
