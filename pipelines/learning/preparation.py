@@ -40,7 +40,8 @@ Features = tuple[str | Preset, str, Algorithm | None]
 # Defaults, with ImageNet weights: for several recordings, and for a single one, which a model of appearance would
 # overfit.
 SEVERAL_RECORDINGS: Features = ("pretrained", "both", None)
-WITH_POSES: Features = ("pretrained-people", "both", None)  # if their weights were fetched and folds say if they help
+# If the weights of poses were fetched; folds choose whether to use them.
+WITH_POSES: Features = ("pretrained-people", "both", None)
 ONE_RECORDING: Features = ("difference", "both", None)
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # not reported, because folds or held-out recordings solve them
 

@@ -30,7 +30,7 @@ from lstr.pipelines.watching.recorder import Policy, Recorder, RecorderSink
 from lstr.pipelines.watching.site import OPEN_PATHS, WatchSite
 from lstr.pipelines.watching.worker import Worker, rules_of
 
-TICK_S = 1.0  # between two calls of what has to be done from time to time
+TICK_S = 1.0  # between two updates of workers, notifications and history
 CLEAN_INTERVAL_S = 3600.0  # between two searches for events that are too old
 STUCK_S = 60.0  # without a sign of life, after which a worker counts as stuck
 MAX_SOURCES = 64  # each has a connection and threads of its own
