@@ -48,8 +48,8 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
     "--recipe NAME|FILE",
     NETWORKS,
     "Make features by this recipe: pretrained, difference, grey, people, pretrained-people, live (for cameras), fast, "
-    "faithful, or a recipe file.  [default: pretrained, with fetched weights of poses pretrained-people; of a single "
-    "recording difference]",
+    "faithful, or a recipe file.  [default: pretrained; pretrained-people after `lstr weights fetch pose`; difference "
+    "for a single recording]",
 )
 @option("--init MODEL|WEIGHTS", NETWORKS, "Start from the networks of an earlier model file, or from weights.")
 @option(
