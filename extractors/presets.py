@@ -15,11 +15,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from lstr.errors import MissingPathError, RecipeError
+from lstr.errors import MissingPathError, RecipeError, brief
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.networks.manifest import published_as
 from lstr.extractors.networks.network import MOVENET, find_network, get_network
-from lstr.extractors.recipe import RGB_FRAME, Crops, Recipe, brief
+from lstr.extractors.recipe import RGB_FRAME, Crops, Recipe
 from lstr.extractors.streams import STREAMS, OfStreams
 from lstr.extractors.video.frames import CHUNK
 from lstr.files.content import MOST_TEXT, Text, built, read_text

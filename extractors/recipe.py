@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from lstr.errors import RecipeError
+from lstr.errors import RecipeError, brief
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
 from lstr.extractors.networks.network import NETWORKS, TIMM, Network, find_network, get_network, is_network_name
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, OfStreams, model_stream
@@ -202,7 +202,10 @@ class Recipe(OfStreams[NetworkRecipe]):
 
 
 def differences(a: Recipe, b: Recipe) -> list[str]:
-    """Return `entry: a's value against b's`, one for each entry that differs."""
+    """Return `entry: a's value against b's`, one for each entry that differs; a missing stream by its network."""
+
+    def shown(value: object) -> str:
+        return f"{value['weights']} {value['network']}" if isinstance(value, dict) else brief(value)
 
     def compare(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
         for key in sorted(a.keys() | b.keys()):
@@ -210,18 +213,6 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
             if isinstance(left, dict) and isinstance(right, dict):
                 yield from compare(left, right, f"{prefix}{key}.")
             elif left != right:
-                yield f"{prefix}{key}: {brief(left)} against {brief(right)}"
+                yield f"{prefix}{key}: {shown(left)} against {shown(right)}"
 
     return list(compare(a.to_dict(), b.to_dict()))
-
-
-def brief(value: object) -> str:
-    """Return a short text of a recipe's value, for messages."""
-    if isinstance(value, Mapping) and "network" in value:
-        return f"{value.get('weights')} {value['network']}"
-    if value is None:
-        return "none"
-    if isinstance(value, int) and value.bit_length() > 64:  # Python cannot print more than 4,300 digits
-        return f"a number of {value.bit_length()} bits"
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "…"

@@ -39,12 +39,12 @@ def test_other_weights_and_flow_are_used_if_allowed(lstr, run, small_set, tmp_pa
     torch.save(build_backbone("efficientnet-lite0").state_dict(), tmp_path / "own.pth")
     detect = ["detect", small_set.videos / "scene_00.mp4", "-c", small_set.checkpoint, "-o", tmp_path / "out"]
     flow, weights = ("--set", "recipe.flow_algorithm=dis"), ("--weights", f"rgb={tmp_path / 'own.pth'}")
-    assert_error(lstr(*detect, *flow), 4, '"dis-medium" against "tvl1-opencv5"', ALLOW[1])
-    assert_error(lstr(*detect, *weights), 4, '"custom" against "random"', ALLOW[1])
+    assert_error(lstr(*detect, *flow), 4, "'dis-medium' against 'tvl1-opencv5'", ALLOW[1])
+    assert_error(lstr(*detect, *weights), 4, "'custom' against 'random'", ALLOW[1])
     assert not (tmp_path / "out").exists()
     _, err = run(*detect, "-f", "json", *flow, *weights, *ALLOW)
     timeline = json.loads((tmp_path / "out" / "scene_00.json").read_text())
-    for text in ('flow_algorithm: "dis-medium" against "tvl1-opencv5"', "rgb.sha256", 'rgb.weights: "custom" against'):
+    for text in ("flow_algorithm: 'dis-medium' against 'tvl1-opencv5'", "rgb.sha256", "rgb.weights: 'custom' against"):
         assert text in err and text in timeline["warnings"][-1]
     assert timeline["chunks"] == 20
 
