@@ -204,8 +204,9 @@ class Recipe(OfStreams[NetworkRecipe]):
 def differences(a: Recipe, b: Recipe) -> list[str]:
     """Return `entry: a's value against b's`, one for each entry that differs; a missing stream by its network."""
 
-    def shown(value: object) -> str:
-        return f"{value['weights']} {value['network']}" if isinstance(value, dict) else brief(value)
+    def shown(value: Any) -> str:
+        is_network = isinstance(value, dict) and "network" in value
+        return f"{value['weights']} {value['network']}" if is_network else brief(value)
 
     def compare(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
         for key in sorted(a.keys() | b.keys()):
