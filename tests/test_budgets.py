@@ -26,8 +26,8 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    # target 50,000; 650 of them are the poses of people
-    "product lines": 54_400,
+    # target 50,000; 640 of them are the poses of people
+    "product lines": 54_380,
     "product files": 243,
     "test lines": 25_000,
     "functions per 100 lines": 5.224,  # target 4.5
