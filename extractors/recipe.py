@@ -205,8 +205,9 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
     """Return `entry: a's value against b's`, one for each entry that differs; a missing stream by its network."""
 
     def shown(value: Any) -> str:
-        is_network = isinstance(value, dict) and "network" in value
-        return f"{value['weights']} {value['network']}" if is_network else brief(value)
+        if isinstance(value, dict) and "network" in value:
+            return f"{value['weights']} {value['network']}"
+        return "none" if value is None else brief(value)
 
     def compare(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
         for key in sorted(a.keys() | b.keys()):

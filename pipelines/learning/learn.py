@@ -331,7 +331,7 @@ class Learner:
     def score_folds(
         self, folds: Mapping[str, int]
     ) -> tuple[Sequence[Sequence[str]], dict[str, Any], list[dict[str, Any]]]:
-        """Choose the models to average, the one of poses, with others or alone, if this raises the mAP of the folds.
+        """Choose the models to average; the one of poses only if it raises the mAP of the folds by POSE_GAIN.
 
         Return their streams, scores (L, C) of the videos of all folds by models trained without them, and the mAP of
         each model and of the averages, the chosen one last.

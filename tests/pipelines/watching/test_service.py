@@ -172,7 +172,7 @@ def test_a_recording_is_decided_once(start, stream, monkeypatch):
 
 def check_alive(service: Service) -> None:
     (worker,) = service.workers.values()
-    wait_until(lambda before=worker.alive: worker.alive > before)
+    wait_until(lambda before=worker.alive: worker.alive > before + 1.0)
 
 
 @pytest.mark.long
