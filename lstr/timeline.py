@@ -35,10 +35,14 @@ class Person:
     box: Box
     keypoints: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
     """x, y and score (17, 3) in the order of COCO, all 0 of hidden ones; None for a person of an event."""
+    share: float | None = None
+    """Share of the action, by the scores of each person's poses alone; None without an action or of other streams."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the person's JSON object."""
         values: dict[str, Any] = {"id": self.id, "box": [round(side, 3) for side in self.box]}
+        if self.share is not None:
+            values["share"] = round(self.share, 3)
         if self.keypoints is not None:
             values["keypoints"] = [[round(value, 3) for value in point] for point in self.keypoints.tolist()]
         return values

@@ -1,7 +1,8 @@
-"""The people in the features of poses: where they are, and a number that each keeps from chunk to chunk."""
+"""The people in the features of poses: where they are, what each does, and a number that each keeps meanwhile."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import cv2
 import numpy as np
@@ -9,9 +10,10 @@ from numpy.typing import NDArray
 
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.zones import Zones
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.model import seen_parts
+from lstr.pipelines.detection.model import Streams, seen_parts
 from lstr.pipelines.model_files.networks import recipe_of
 from lstr.timeline import Box, Event, Person
 
@@ -20,6 +22,8 @@ OVERLAP = 0.2  # least intersection over union of a person's box and the latest 
 LONG_ENOUGH = 0.5  # of the chunks of an action, for the people of its end
 ANKLES = slice(15, 17)
 PEOPLE, WIDTH, KEYPOINTS = 2, 56, 17  # people, and features of one: see `lstr.extractors.networks.movenet.Poses`
+# By number, in how many chunks a person was seen, the sum of the person's own scores, and the box around all places.
+Seen = dict[int, tuple[int, float, Box]]
 
 
 class PeopleTracker:
@@ -32,8 +36,10 @@ class PeopleTracker:
         self._size, self._zones, self._is_alone = recipe.size_of("pose"), zones, recipe.streams == ("pose",)
         self._latest: dict[int, tuple[Box, float]] = {}  # box and time by number
         self._n = 0
-        # of each active action: its chunks, and by number the chunks of a person and the box around all places
-        self._active: dict[str, tuple[int, dict[int, tuple[int, Box]]]] = {}
+        self._active: dict[str, tuple[int, Seen]] = {}  # chunks and people of each active action
+        self._classes = loaded.classes
+        # the model on each person's own poses, and the number of the person at each place; other streams see all people
+        self._streams, self._owners = Streams(loaded, PEOPLE) if self._is_alone else None, [0] * PEOPLE
 
     def add_to(self, decision: Decision, features: NDArray[np.float32], shape: tuple[int, ...] = ()) -> Decision:
         """Return a decision with the people of its chunk, and its events with theirs.
@@ -44,14 +50,35 @@ class PeopleTracker:
             shape: The shape of the frames (6, H, W, 3), of which the network sees the middle; () if unknown.
         """
         people = self._numbered(decision.time, self._places(features, shape))
+        own = self._own_scores([person.id for person in people], features)
         for label, (n, seen) in self._active.items():
             for person in people:
-                number, box = seen.get(person.id, (0, person.box))
+                number, total, box = seen.get(person.id, (0, 0.0, person.box))
                 corners = zip(box, person.box, strict=True)
                 left, top, right, bottom = (f(pair) for f, pair in zip((min, min, max, max), corners, strict=True))
-                seen[person.id] = number + 1, (left, top, right, bottom)
+                seen[person.id] = number + 1, total + own[person.id][label], (left, top, right, bottom)
             self._active[label] = n + 1, seen
-        return replace(decision, people=people, events=self.with_people(decision.events, people))
+        events = self.with_people(decision.events, people, own)
+        if self._streams and decision.label not in (BACKGROUND, AMBIGUOUS):
+            shares = shares_of({number: scores[decision.label] for number, scores in own.items()})
+            people = [replace(person, share=shares[person.id]) for person in people]
+        return replace(decision, people=people, events=events)
+
+    def _own_scores(self, numbers: Sequence[int], features: NDArray[np.float32]) -> dict[int, dict[str, float]]:
+        """Return the scores of the poses of each person alone, as if nobody else had ever been there: number to class.
+
+        They are 0 for a model that has other streams, because these see all people at once.
+        """
+        if not self._streams:
+            return {number: dict.fromkeys(self._classes, 0.0) for number in numbers}
+        for number in numbers:
+            if number not in self._owners:
+                place = next(at for at, owner in enumerate(self._owners) if owner not in numbers)
+                self._owners[place] = number
+                self._streams.reset([place])
+        rows = [only(features, [numbers.index(owner)] if owner in numbers else []) for owner in self._owners]
+        scores = self._streams.step(range(PEOPLE), np.stack(rows))[:, 0].tolist()
+        return {n: dict(zip(self._classes, scores[self._owners.index(n)], strict=True)) for n in numbers}
 
     def inside(self, row: FeatureRow, shape: tuple[int, ...]) -> FeatureRow:
         """Return features without the people whose feet are outside the zones; `shape` as of `add_to`."""
@@ -62,28 +89,35 @@ class PeopleTracker:
         kept = [at for at, person in enumerate(places) if stands_in(zones, person)]
         if len(kept) == len(places):
             return row
-        left = np.zeros_like(features)
-        for part, given in zip(left.reshape(2, -1), features.reshape(2, -1), strict=True):  # poses, and their change
-            part[: len(kept) * WIDTH] = given[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH)[kept].ravel()
-        return replace(row, features={"pose": left})
+        return replace(row, features={"pose": only(features, kept)})
 
     def _places(self, features: NDArray[np.float32], shape: tuple[int, ...]) -> list[Person]:
         """Return the people of a chunk without numbers."""
         part = np.array(seen_parts(self._size, shape[2], shape[1]) if shape else (1.0, 1.0))
         return [place_of(row, part) for row in features[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH) if row[0] > 0]
 
-    def with_people(self, events: Iterable[Event], people: Sequence[Person] = ()) -> list[Event]:
-        """Return events with their people: of a start those who are there, of an end those of half of the action."""
+    def with_people(
+        self,
+        events: Iterable[Event],
+        people: Sequence[Person] = (),
+        own: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
+    ) -> list[Event]:
+        """Return events with their people: of a start those who are there, of an end those of half of the action.
+
+        The first one has the largest share of it. `own` are the scores of each person alone.
+        """
         found = []
         for event in events:
-            those: list[Person] = []
+            n, seen = 1, Seen()
             if event.event == "started":
-                those = [replace(person, keypoints=None) for person in people]
-                self._active[event.label] = 1, {person.id: (1, person.box) for person in people}
+                seen |= {person.id: (1, own[person.id][event.label], person.box) for person in people}
+                self._active[event.label] = n, seen
             elif event.event == "ended":
-                n, seen = self._active.pop(event.label, (0, {}))
-                those = [Person(number, box) for number, (m, box) in seen.items() if m >= LONG_ENOUGH * n]
-            found.append(replace(event, people=tuple(those)))
+                n, seen = self._active.pop(event.label, (n, seen))
+            seen = {number: values for number, values in seen.items() if values[0] >= LONG_ENOUGH * n}
+            shares = shares_of({number: total for number, (_, total, _) in seen.items()})
+            those = [Person(at, box, share=shares[at] if self._streams else None) for at, (_, _, box) in seen.items()]
+            found.append(replace(event, people=tuple(sorted(those, key=lambda person: -shares[person.id]))))
         return found
 
     def _numbered(self, time: float, people: list[Person]) -> list[Person]:
@@ -104,6 +138,20 @@ class PeopleTracker:
                 numbers[at] = self._n
             self._latest[numbers[at]] = person.box, time
         return [replace(person, id=numbers[at]) for at, person in enumerate(people)]
+
+
+def only(features: NDArray[np.float32], kept: Sequence[int]) -> NDArray[np.float32]:
+    """Return features (326,) of some of the people, without the distances between two."""
+    left = np.zeros_like(features)
+    for part, given in zip(left.reshape(2, -1), features.reshape(2, -1), strict=True):  # poses, and their change
+        part[: len(kept) * WIDTH] = given[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH)[list(kept)].ravel()
+    return left
+
+
+def shares_of(scores: Mapping[int, float]) -> dict[int, float]:
+    """Return which part of all scores each one is; all the same if there are none."""
+    whole = sum(scores.values())
+    return {number: score / whole if whole else 1 / len(scores) for number, score in scores.items()}
 
 
 def place_of(features: NDArray[np.float32], part: NDArray[np.floating]) -> Person:

@@ -18,7 +18,7 @@ from lstr.pipelines.detection.people import PeopleTracker
 from lstr.pipelines.detection.source import Source
 from lstr.timeline import Thresholds
 from tests.extractors.networks.test_movenet import drawn_people, poses_of
-from tests.support.detections import decisions_of, lines_of, run_session, tiny_checkpoint
+from tests.support.detections import decisions_of, lines_of, run_session, scores_of, tiny_checkpoint
 
 ONE, TWO = (0.4, 0.2), (0.5, 0.7)
 
@@ -29,14 +29,17 @@ def loaded(tmp_path):
     return tiny_checkpoint(tmp_path / "tiny.pt", ("Background", "wave"), MOVENET.width, 0, recipe.to_dict())
 
 
+def decided(people, loaded, **more):
+    """Events of chunks with these people; the action lasts from the first to the last one."""
+    rows = [FeatureRow(k, (k + 1) / 4, {"pose": poses_of(p, p)[0].numpy()}) for k, p in enumerate(people)]
+    return list(run_session([Source("a", rows=rows)], loaded, thresholds=Thresholds(on=0.0, off=0.0), **more))
+
+
 def test_decisions_and_events_have_people(loaded, tmp_path):
     """The second person leaves for less than two seconds, then for longer; the first one moves slowly."""
     there = [(TWO,)] * 2 + [()] * 4 + [(TWO,)] + [()] * 12 + [(TWO,)] * 2
     people = [drawn_people((0.4 + 0.01 * at, 0.2), *others) for at, others in enumerate(there)]
-    rows = [FeatureRow(k, (k + 1) / 4, {"pose": poses_of(p, p)[0].numpy()}) for k, p in enumerate(people)]
-    output = OutputOptions(tmp_path / "out", ("json", "jsonl", "csv"))
-    rules = Thresholds(on=0.0, off=0.0)  # the action lasts from the first to the last chunk
-    found = decisions_of(run_session([Source("a", rows=rows)], loaded, output=output, thresholds=rules))
+    found = decisions_of(decided(people, loaded, output=OutputOptions(tmp_path / "out", ("json", "jsonl", "csv"))))
     assert [[person.id for person in decision.people] for decision in found] == [
         [1, 2] if k < 2 or k == 6 else [1, 3] if k > 18 else [1] for k in range(21)
     ]
@@ -48,8 +51,27 @@ def test_decisions_and_events_have_people(loaded, tmp_path):
     assert [person["id"] for person in lines[0]["people"]] == [1, 2] and len(lines[0]["people"][0]["keypoints"]) == 17
     (segment,) = json.loads((tmp_path / "out" / "a.json").read_text())["segments"]
     # the first one was there all the time, and the box is around all places; the others were not there for half of it
-    assert segment["people"] == lines[-1]["people"] == [{"id": 1, "box": [0.1, 0.3, 0.3, 0.7]}]
+    assert segment["people"] == lines[-1]["people"] == [{"id": 1, "box": [0.1, 0.3, 0.3, 0.7], "share": 1.0}]
     assert [row["subject"] for row in csv.DictReader((tmp_path / "out" / "a.csv").open())] == ["person 1"]
+
+
+def test_shares_are_by_streams_in_which_one_person_is_alone(loaded):
+    both = [drawn_people((0.4 + 0.01 * at, 0.2), TWO) for at in range(6)]
+    alone = [[person.clone() for person in both] for _ in range(2)]
+    for at in range(6):
+        alone[0][at][:, 1, 55] = alone[1][at][:, 0, 55] = 0
+    first, second = (scores_of(decisions_of(decided(people, loaded)))[:, 1] for people in alone)
+    *_, end = events = decided(both, loaded)
+    found, shares = decisions_of(events), first / (first + second)
+    (started,), (ended,) = found[0].events, end.events
+    assert {person.id: person.share for person in started.people} == pytest.approx(
+        {1: shares[0], 2: 1 - shares[0]}, abs=1e-5
+    )
+    mean = sum(first) / (sum(first) + sum(second))
+    assert [person.share for person in ended.people] == pytest.approx(sorted((mean, 1 - mean), reverse=True), abs=1e-5)
+    for decision, share in zip(found, shares, strict=True):
+        expected = [share, 1 - share] if decision.label == "wave" else [None, None]
+        assert [person.share for person in decision.people] == pytest.approx(expected, abs=1e-5)
 
 
 def test_places_are_of_the_whole_image(loaded):
