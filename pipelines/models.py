@@ -69,10 +69,13 @@ def describe_models(kind: str | None = None) -> Iterator[dict[str, Any]]:
     Raises ConfigError for an unknown kind.
     """
     for name, described in (usable() if kind is None else {kind: KINDS[kind]}).items():
+        about = described.publication
+        year = about.paper[-4:]  # the reference ends in it
         yield {
             "kind": name,
-            **asdict(about := described.publication),
-            **{"year": about.year, "exact": about.exact},
+            **asdict(about),
+            "year": int(year) if year.isdigit() else None,
+            "exact": "same weights, same numbers" if about.golden else "built from the description",
             "presets": list(described.presets),
             **cost_of(described.published_size, len(THUMOS_CLASSES)),
         }

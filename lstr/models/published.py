@@ -15,8 +15,6 @@ from lstr.errors import CheckpointError
 
 # By kind; every kind reads its own when it is imported.
 PUBLICATIONS = tomllib.loads(Path(__file__).with_name("publications.toml").read_text(encoding="utf-8"))
-DESCRIPTION = "built from the description"
-SAME = "same weights, same numbers"
 # rgb and flow widths by their sum, for published checkpoints, which hold only the sum.
 INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
 Tables = Mapping[str, Tensor]
@@ -49,16 +47,6 @@ class Publication:
     results: tuple[Result, ...] = ()
     differs: tuple[str, ...] = ()
     """Differences between training with its presets and the published training, a clause each."""
-
-    @property
-    def year(self) -> int | None:
-        """The year at the end of `paper`."""
-        return int(self.paper[-4:]) if self.paper[-4:].isdigit() else None
-
-    @property
-    def exact(self) -> str:
-        """`SAME` if there is `golden` data, else `DESCRIPTION`."""
-        return SAME if self.golden else DESCRIPTION
 
 
 def read_publication(kind: str) -> Publication:
