@@ -28,7 +28,7 @@ def predict_ahead(
     """Return class probabilities (L, 1 + n_ahead, C) of each chunk and of the chunks that will follow it.
 
     Entry [T, h] is about chunk T + h as seen at the end of chunk T. batch_size windows are computed together. To
-    predict many videos faster, pass `constants=shared_constants(model)`. Raises as `predict`.
+    predict many videos faster, pass `constants=model.constants()`. Raises as `predict`.
     """
     config = model.config
     if model.training:
@@ -49,9 +49,3 @@ def predict_ahead(
     features = features.to(model.classifier.weight)
     logits = model.video_logits(features, batch_size, constants)  # (L, 1 + n_ahead, C)
     return logits.float().softmax(dim=-1).cpu()
-
-
-@torch.no_grad()
-def shared_constants(model: Model) -> Any:
-    """Return what depends on the weights alone, for `predict_ahead` of many videos; None without such a part."""
-    return model.constants()

@@ -7,10 +7,11 @@ from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from lstr import streaming
-from lstr.batch import predict_ahead, shared_constants
+from lstr.batch import predict_ahead
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import CheckpointError, LabelsError, SeenError
 from lstr.labels.label_set import Labels, segments_of, targets, with_ambiguous
@@ -293,7 +294,8 @@ def _scores_of(loaded: Checkpoint, split: Split, scoring: Scoring) -> Iterator[S
         yield from (known[video.id][:, None] for video in split.videos)
         return
     if scoring.mode == "batch":
-        constants = shared_constants(model)
+        with torch.no_grad():
+            constants = model.constants()
         for video in split.videos:
             yield predict_ahead(model, video.features[:], constants=constants).numpy()
         return
