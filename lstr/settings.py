@@ -124,23 +124,6 @@ def override(settings: Config, changes: Mapping[str, Any]) -> Config:
     return build(type(settings), {**structs.asdict(settings), **changes})
 
 
-def describe(kind: Any) -> str:
-    """Return the description of a type for a hint, such as "a whole number of at least 1"."""
-    info = inspect.type_info(kind)
-    if isinstance(info, inspect.UnionType):
-        info = next(part for part in info.types if not isinstance(part, inspect.NoneType))
-    if isinstance(info, inspect.Metadata):
-        info = info.type
-    if isinstance(info, inspect.LiteralType):
-        return f"one of: {', '.join(map(str, info.values))}"
-    if isinstance(info, inspect.IntType | inspect.FloatType):
-        words = (("of at least", info.ge), ("above", info.gt), ("below", info.lt), ("of at most", info.le))
-        bounds = [f"{word} {bound:g}" for word, bound in words if bound is not None and abs(bound) < LARGEST]
-        noun = "a whole number" if isinstance(info, inspect.IntType) else "a number"
-        return f"{noun} {' and '.join(bounds)}".strip()
-    return {inspect.BoolType: "true or false", inspect.StrType: "text"}.get(type(info), "a list")
-
-
 def to_json(config: Settings) -> str:
     """Return the canonical JSON of a configuration: sorted keys, no spaces, so equal settings give equal text."""
     return json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))
@@ -157,9 +140,22 @@ def _read(value: Any, kind: Any) -> Any:
 
 
 def _error(kind: type, name: str, value: Any) -> ConfigError:
-    """Return the error of a wrong value of a field."""
-    words = describe(field_types(kind)[name])
-    hint = f"{'choose' if words.startswith('one of') else 'use'} {words}."
+    """Return the error of a wrong value of a field, with a hint such as "use a whole number of at least 1."."""
+    info = inspect.type_info(field_types(kind)[name])
+    if isinstance(info, inspect.UnionType):
+        info = next(part for part in info.types if not isinstance(part, inspect.NoneType))
+    if isinstance(info, inspect.Metadata):
+        info = info.type
+    if isinstance(info, inspect.LiteralType):
+        hint = f"choose one of: {', '.join(map(str, info.values))}."
+    elif isinstance(info, inspect.IntType | inspect.FloatType):
+        words = (("of at least", info.ge), ("above", info.gt), ("below", info.lt), ("of at most", info.le))
+        bounds = [f"{word} {bound:g}" for word, bound in words if bound is not None and abs(bound) < LARGEST]
+        noun = "a whole number" if isinstance(info, inspect.IntType) else "a number"
+        hint = f"use {noun} {' and '.join(bounds)}".strip() + "."
+    else:
+        named = {inspect.BoolType: "true or false", inspect.StrType: "text"}
+        hint = f"use {named.get(type(info), 'a list')}."
     return ConfigError(f"{getattr(kind, 'prefix', '')}{name} is {brief(value)}.", hint)
 
 
