@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from lstr import __version__
 from lstr.errors import CheckpointError, ConfigError
 from lstr.files.atomic import temporary_for, write_tensors
-from lstr.kinds import KINDS, change, from_json, make_model, name_kind, published_kinds, read_published
+from lstr.kinds import KINDS, change, from_json, make_model, name_kind, read_published, usable
 from lstr.labels.label_set import BACKGROUND, THUMOS_CLASSES
 from lstr.loaded_checkpoint import CALIBRATION, FORMAT, TENSORS, Checkpoint, check_deflated, has_type, read_entries
 from lstr.models.kind import Model
@@ -152,7 +152,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         if isinstance(content.get("model"), dict):  # of the code of OadTR and GateHUB
             tensors = content["model"]
         else:
-            found_tables = (published.tables(content) for published in published_kinds().values())
+            found_tables = (kind.published.tables(content) for kind in usable().values() if kind.published)
             # else the weights without anything else, as MiniROAD's code saves them
             tensors = next((tables for tables in found_tables if tables is not None), content)
         if has_type(tensors, dict[str, Tensor]):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lstr.models.kind import Kind, Model, Preset
-    from lstr.models.published import Published
 
 # Entry points of other packages, by which their kinds are kinds here; each names a `lstr.models.kind.Kind`.
 GROUP = "lstr.kinds"
@@ -163,11 +162,6 @@ def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in known}
 
 
-def published_kinds() -> dict[str, Published]:
-    """Return how checkpoints of published code are read, by kind."""
-    return {name: kind.published for name, kind in usable().items() if kind.published is not None}
-
-
 def read_published(
     path: Path, tensors: Mapping[str, Tensor], changes: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], WindowConfig, dict[str, Any], list[str]]:
@@ -178,7 +172,8 @@ def read_published(
     """
     if all(name.startswith("module.") for name in tensors):  # of training on several GPUs
         tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
-    named, known = changes.get("kind"), published_kinds()
+    named = changes.get("kind")
+    known = {name: kind.published for name, kind in usable().items() if kind.published is not None}
     fitting = [name for name, published in known.items() if published.fits(tensors)]
     if not named and len(fitting) > 1 and FIRST not in fitting:
         raise CheckpointError(f"{path} fits several kinds: {', '.join(fitting)}.", f"add --set model.kind={fitting[0]}")
