@@ -184,7 +184,6 @@ class _Run:
     pending: list[float] = field(default_factory=list)
 
 
-@dataclass
 class Timeline:
     """Turns one score vector per chunk into events; several classes may be active at once, Background never.
 
@@ -199,28 +198,29 @@ class Timeline:
         clock: The times of chunks.
     """
 
-    classes: tuple[str, ...]
-    thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
-    clock: Clock = CLOCK
-    _runs: dict[int, _Run] = field(default_factory=dict)
-    # Classes that are expected and have not started: (start, score) as announced
-    _announced: dict[int, tuple[float, float]] = field(default_factory=dict)
-    _newest: int = 0  # the last chunk that was pushed
-    _seen_since: int | None = None  # the first chunk after the last missing one
-    # The end of the last reported action of each class, before the newest chunk
-    _ends: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        classes: tuple[str, ...],
+        thresholds: Thresholds | Mapping[str, Thresholds] = DEFAULT,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self.classes, self.thresholds, self.clock = classes, thresholds, clock
+        self._runs: dict[int, _Run] = {}
+        # Classes that are expected and have not started: (start, score) as announced
+        self._announced: dict[int, tuple[float, float]] = {}
+        self._newest = 0  # the last chunk that was pushed
+        self._seen_since: int | None = None  # the first chunk after the last missing one
+        # The end of the last reported action of each class, before the newest chunk
+        self._ends: dict[int, int] = {}
         self._rules = {
-            c: self.thresholds if isinstance(self.thresholds, Thresholds) else self.thresholds.get(label, DEFAULT)
-            for c, label in enumerate(self.classes)
+            c: thresholds if isinstance(thresholds, Thresholds) else thresholds.get(label, DEFAULT)
+            for c, label in enumerate(classes)
             if label not in (BACKGROUND, AMBIGUOUS)
         }
         self._alone = any(rules.highest for rules in self._rules.values())
         # The minimum length and the maximum gap of each class
-        whole = self.clock.whole_chunks
-        self._chunks = {c: (r.min_chunks(self.clock), whole(r.merge_gap)) for c, r in self._rules.items()}
-        self._horizon = self.clock.whole_chunks(HORIZON_SECONDS)
+        self._chunks = {c: (r.min_chunks(clock), clock.whole_chunks(r.merge_gap)) for c, r in self._rules.items()}
+        self._horizon = clock.whole_chunks(HORIZON_SECONDS)
 
     def push(self, time: float, scores: NDArray[np.floating], ahead: NDArray[np.floating] | None = None) -> list[Event]:
         """Return the events that are decided at the end of a chunk.
@@ -256,7 +256,8 @@ class Timeline:
             if len(coming) and c not in self._runs:
                 curve = np.where(later[:, at], coming[:, c], -1.0) if rules.highest else coming[:, c]
                 if c in self._announced:
-                    events += [self._lapse(c, time)] if curve.max() < rules.off else []
+                    if curve.max() < rules.off:
+                        events.append(Event("lapsed", self.classes[c], time, *self._announced.pop(c)))
                 elif curve.max() >= rules.on:
                     first = self.clock.at(chunk + 1 + int(np.argmax(curve >= rules.on)))
                     self._announced[c] = first, float(curve.max())
@@ -277,7 +278,9 @@ class Timeline:
             if is_on and not self._runs[c].started:
                 events.append(self._start(c, time))
             events += self._end(c, time, is_on)
-        return events + [self._lapse(c, time) for c in sorted(self._announced)]
+        return events + [
+            Event("lapsed", self.classes[c], time, *self._announced.pop(c)) for c in sorted(self._announced)
+        ]
 
     def describe(self) -> dict[str, Any]:
         """Return the rules as they are stored in a timeline file: for all classes, or by class."""
@@ -325,9 +328,6 @@ class Timeline:
             return []
         start, end = self.clock.at(run.reported), self.clock.at(run.end)
         return [Event("ended", self.classes[c], time, start, run.total / run.number, end, still_active)]
-
-    def _lapse(self, c: int, time: float) -> Event:
-        return Event("lapsed", self.classes[c], time, *self._announced.pop(c))
 
 
 def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Thresholds:
