@@ -47,8 +47,12 @@ def info(path, settings, as_json):
     if as_json:
         console.show_json(described)
     else:
-        for title, rows in tables(described):
-            console.show_table(title or f"{path}: {described['kind']}", ("entry", "value"), rows)
+        shown = {key: value for key, value in described.items() if key not in HIDDEN}
+        nested = {key: value for key, value in shown.items() if isinstance(value, Mapping) and value}
+        rows = [(key.replace("_", " "), _text(key, value)) for key, value in shown.items() if key not in nested]
+        console.show_table(f"{path}: {described['kind']}", ("entry", "value"), rows)
+        for key, value in nested.items():
+            console.show_table(key.replace("_", " "), ("entry", "value"), list(_flat(value, key in SETTINGS)))
         if faults:
             found = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:MAX_FAULTS]]
             console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), found)
@@ -59,15 +63,6 @@ def info(path, settings, as_json):
         what = f"1 video of {path} is" if number == 1 else f"{number} videos of {path} are"
         console.say(f"failed: {what} damaged.\nhint: {hint}")
         sys.exit(DAMAGED)
-
-
-def tables(described: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield tables of (entry, value): one without a title, then one for each entry that has entries itself."""
-    shown = {key: value for key, value in described.items() if key not in HIDDEN}
-    nested = {key: value for key, value in shown.items() if isinstance(value, Mapping) and value}
-    yield "", [(key.replace("_", " "), _text(key, value)) for key, value in shown.items() if key not in nested]
-    for key, value in nested.items():
-        yield key.replace("_", " "), list(_flat(value, key in SETTINGS))
 
 
 def _flat(entries: Mapping[str, Any], is_setting: bool, before: str = "") -> Iterator[tuple[str, str]]:
