@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -72,12 +72,6 @@ def append_jsonl(path: Path, value: object) -> None:
             file.write(b"\n" * cut + to_json(value).encode() + b"\n")
     except OSError as error:
         raise unwritable(path.parent, error) from error
-
-
-def keep_jsonl(path: Path, is_kept: Callable[[Any], bool]) -> None:
-    """Keep only the values of a JSONL file for which `is_kept` is true; also remove an incomplete last line."""
-    if path.exists():
-        write_jsonl(path, filter(is_kept, read_jsonl(path)))
 
 
 def read_jsonl(path: Place) -> list[Any]:

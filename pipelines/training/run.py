@@ -25,7 +25,7 @@ from lstr import checkpoint
 from lstr.errors import CheckpointError, LstrError, OutputError
 from lstr.extractors.networks.weights_file import DESCRIPTION
 from lstr.files.atomic import check_exists, replacing, sweep, write_tensors
-from lstr.files.content import append_jsonl, keep_jsonl, write_json
+from lstr.files.content import append_jsonl, read_jsonl, write_json, write_jsonl
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import peak_memory_mb
 from lstr.pipelines.training import ranks
@@ -176,7 +176,9 @@ class RunFolder:
         """Drop what a killed process logged of this training after the last state that it saved."""
         state = self.read_state()
         step = state["position"].step if state else 0
-        keep_jsonl(self.path / LOG, lambda line: line.get("stage", "") != self.stage or line["step"] <= step)
+        if (log := self.path / LOG).exists():
+            lines = (line for line in read_jsonl(log) if line.get("stage", "") != self.stage or line["step"] <= step)
+            write_jsonl(log, lines)
 
     def log(self, step: Step, events: Any = None) -> None:
         """Add a line to metrics.jsonl, and the same to `events` (`open_events`).
