@@ -113,9 +113,7 @@ class ConvDeconv(FixedWindow):
         block = F.pad(kept, (0, 0, before, 0)).transpose(1, 2)  # (B, d_model, N)
         return self.classifier(self.dropout(self.up(self.down(block)).transpose(1, 2)[:, before:]))
 
-    def outputs(self) -> Outputs:
-        """Return every work slot, for the loss; the newest alone is a score."""
-        return Model.outputs(self)
+    outputs = Model.outputs  # every work slot, for the loss; the newest alone is a score
 
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, W, C) of every work slot."""
