@@ -192,36 +192,30 @@ def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
                 first, stop = max(runs((false == alarms) & (found == most)), key=lambda run: run[1] - run[0])
                 # the middle of the longest run of equal levels is the most robust
                 options[-1].append((alarms, most, (first + stop - 1) // 2))
-    result: dict[str, float] = {}
-    for group, k in zip(groups, _fill(options, math.floor(budget + 1e-9)), strict=True):
-        labels = int(swept.labels[group].sum())
-        drawn = (labels * LEVELS[k] + DEFAULT_LABELS * DEFAULT.on) / (labels + DEFAULT_LABELS)
-        result |= {swept.classes[c]: round(min(drawn, LEVELS[k]), 2) if is_short else LEVELS[k] for c in group}
-    return {label: result[label] for label in swept.classes}
-
-
-def _fill(options: Sequence[Sequence[tuple[int, int, int]]], budget: int) -> list[int]:
-    """Return the levels that detect the most labels within a budget of false alarms (exact knapsack), by group."""
-    fewest, most = sum(one[0][0] for one in options), sum(one[-1][0] for one in options)
-    size = min(max(budget, fewest), most) + 1
+    # an exact knapsack: the levels that detect the most labels within the budget
+    fewest, limit = sum(one[0][0] for one in options), sum(one[-1][0] for one in options)
+    size = min(max(math.floor(budget + 1e-9), fewest), limit) + 1
     best = np.full(size, -1, dtype=np.int64)  # detected labels for exactly this many false alarms; -1: impossible
     best[0] = 0
     taken = []
     for one in options:
         better, pick = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64)
-        for place, (alarms, found, _) in enumerate(one):
+        for place, (alarms, gained, _) in enumerate(one):
             before = best[: max(0, size - alarms)]
             value = np.full(size, -1, dtype=np.int64)
-            value[size - len(before) :] = np.where(before >= 0, before + found, -1)
+            value[size - len(before) :] = np.where(before >= 0, before + gained, -1)
             pick[value > better], better = place, np.maximum(value, better)
         best = better
         taken.append(pick)
-    left, levels = int(best.argmax()), []  # the first maximum has the fewest false alarms
-    for one, pick in zip(reversed(options), reversed(taken), strict=True):
-        alarms, _, level = one[pick[left]]
-        levels.append(level)
+    left = int(best.argmax())  # the first maximum has the fewest false alarms
+    result: dict[str, float] = {}
+    for group, one, pick in zip(groups[::-1], options[::-1], taken[::-1], strict=True):
+        alarms, _, k = one[pick[left]]
         left -= alarms
-    return levels[::-1]
+        labels = int(swept.labels[group].sum())
+        drawn = (labels * LEVELS[k] + DEFAULT_LABELS * DEFAULT.on) / (labels + DEFAULT_LABELS)
+        result |= {swept.classes[c]: round(min(drawn, LEVELS[k]), 2) if is_short else LEVELS[k] for c in group}
+    return {label: result[label] for label in swept.classes}
 
 
 def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
