@@ -243,10 +243,12 @@ class Workspace:
                     f"Another `lstr learn` is writing {self.path}.",
                     "wait until it is done, or name another file with -o.",
                 )
-            yield
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # it is not empty
+                    self.path.rmdir()
         finally:
-            with suppress(OSError):  # it is not empty
-                self.path.rmdir()
             os.close(handle)
 
     def read_plan(self) -> tuple[str, str, LearnPlan] | None:

@@ -209,9 +209,9 @@ def test_two_processes_cannot_train_into_the_same_folder(videos, tmp_path, lstr)
         try:
             assert process.stdout and process.stdout.readline() == "locked\n"
             assert_error(lstr("learn", videos / "videos", videos / "labels.json", "-o", model), 2, "fall.learn", "-o")
+            assert (workspace := Workspace(model)).path.is_dir(), "it belongs to the first"
         finally:
             process.kill()
-    workspace = Workspace(model)
     with workspace.locked():
         assert not workspace.is_foreign
     assert not list(tmp_path.iterdir()), "an empty folder is removed"
