@@ -156,20 +156,20 @@ class RemainingTime:
 
     def update(self, event: "StepProgress", now: float) -> tuple[float, float]:
         """Return the seconds that the step and all steps still take, at the moment `now`."""
-        if self._start[0] != event.step.key:
-            self._start = (event.step.key, now, event.done)
+        if self._start[0] != event.key:
+            self._start = (event.key, now, event.done)
         _, start, before = self._start
-        planned = of_step = event.step.seconds * (1 - event.done / max(1, event.total))
+        planned = of_step = event.seconds * (1 - event.done / max(1, event.total))
         if event.done > before:
             # The plan counts as TRUST of the step, so that the first measured units do not decide alone.
-            seconds = now - start + TRUST * event.step.seconds
+            seconds = now - start + TRUST * event.seconds
             of_step = seconds / (event.done - before + TRUST * event.total) * (event.total - event.done)
         return of_step, max(0.0, event.left - planned) + of_step
 
 
 def follow(events: Iterator, plan_to_stdout: bool = False) -> Any:
     """Show the events of the job until it is finished; return its result."""
-    from lstr.pipelines.learning.plan import StepProgress
+    from lstr.pipelines.learning.plan import STEP_NAMES, StepProgress
     from lstr.pipelines.learning.preparation import Learning
 
     step, remaining = "", RemainingTime()
@@ -180,7 +180,8 @@ def follow(events: Iterator, plan_to_stdout: bool = False) -> Any:
             case Learning() if plan_to_stdout:
                 console.show_json({**event.plan.to_dict(), "model": str(event.model), "is_resumed": event.is_resumed})
             case Learning(plan=plan):
-                rows = [(f"{at}", one.name, console.clock(one.seconds)) for at, one in enumerate(plan.steps, start=1)]
+                steps = enumerate(plan.steps.items(), start=1)
+                rows = [(f"{at}", STEP_NAMES[key], console.clock(seconds)) for at, (key, seconds) in steps]
                 videos = ", ".join(f"{n} {subset}" for subset, n in plan.videos.items())
                 minutes = sum(plan.chunks.values()) / 240
                 console.say(f"{plan.n_classes} classes; videos: {videos}, {minutes:.1f} minutes in all; {plan.split}")
@@ -195,7 +196,7 @@ def follow(events: Iterator, plan_to_stdout: bool = False) -> Any:
                 begun = "resumes in" if event.is_resumed else "everything is kept in"
                 console.say(f"{begun} {event.workspace.path}; after Ctrl-C run the same command again")
             case StepProgress():
-                name = f"{event.number}/{event.steps} {event.step.name}"
+                name = f"{event.number}/{event.steps} {STEP_NAMES[event.key]}"
                 of_step, of_all = remaining.update(event, monotonic())
                 if name != step:
                     bar.drop(step)
@@ -212,7 +213,7 @@ def follow(events: Iterator, plan_to_stdout: bool = False) -> Any:
 def follow_in_json(events: Iterator) -> Any:
     """Write the events of the job to standard error, one JSON object per line; return its result."""
     from lstr.labels.check import NOTE
-    from lstr.pipelines.learning.plan import StepProgress
+    from lstr.pipelines.learning.plan import STEP_NAMES, StepProgress
 
     step, last, remaining, result = 0, 0.0, RemainingTime(), None
 
@@ -223,12 +224,12 @@ def follow_in_json(events: Iterator) -> Any:
     with closing(events):  # type: ignore[type-var]  # jobs are generators
         for event in events:
             match event:
-                case StepProgress(_, number, steps, done, total):
+                case StepProgress(key, number, steps, done, total):
                     left = remaining.update(event, monotonic())[1]
                     if number != step or done == total or monotonic() - last > PROGRESS_SECONDS:
                         step, last = number, monotonic()
                         share = done / total if total else 0.0
-                        write(step=number, steps=steps, name=event.step.name, share=share, seconds_left=left)
+                        write(step=number, steps=steps, name=STEP_NAMES[key], share=share, seconds_left=left)
                 case Notice(text, warning):
                     write(**{"warning" if warning else "notice": text})
                 case LabelFindings(_, findings):

@@ -170,15 +170,14 @@ class Learner:
         if plan.budget is not None:
             seconds = max(1.0, plan.budget - (perf_counter() - self.started))
         rounds = math.ceil((1 + folds) / plan.at_once)
-        seconds_of = {step.key: step.seconds / rounds for step in plan.steps}
-        planned = {stream: seconds_of[NETWORKS[stream]] for stream, n in plan.epochs.items() if n}
+        planned = {stream: plan.steps[NETWORKS[stream]] / rounds for stream, n in plan.epochs.items() if n}
         shared = {field.name: getattr(self.options, field.name) for field in fields(VideoOptions)}
         shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None, "seconds": seconds}
         shared["videos"] = [*self.options.videos, *self.options.negatives]
         shared |= {"settings": settings, "algorithm": algorithm, "folds": folds or None, "at_once": plan.at_once}
         shared |= {"recipe": recipe, "stream": stream}
         options = FinetuneOptions(**shared, resume=(weights / CONFIG).is_file())
-        later = sum(step.seconds for step in plan.since(FEATURES))
+        later = sum(plan.since(FEATURES))
         networks = [NetworkFiles(weights, name, fold or None) for name in plan.epochs for fold in range(1 + folds)]
         # count finished networks, so that a resumed run shows its true progress
         trained = {network.name: 1.0 for network in networks if network.is_finished()}

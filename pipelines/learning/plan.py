@@ -94,27 +94,15 @@ class LearnOptions(VideoOptions):
 
 
 @dataclass(frozen=True)
-class PlannedStep:
-    """A step and its estimated seconds."""
+class StepProgress:
+    """Progress of a step, its planned seconds, and the remaining seconds of this and all later steps."""
 
     key: str
-    seconds: float
-
-    @property
-    def name(self) -> str:
-        """The name of the step for messages."""
-        return STEP_NAMES[self.key]
-
-
-@dataclass(frozen=True)
-class StepProgress:
-    """Progress of a step, and the remaining seconds of this and all later steps."""
-
-    step: PlannedStep
     number: int
     steps: int
     done: int
     total: int
+    seconds: float
     left: float
 
 
@@ -128,7 +116,8 @@ class LearnPlan:
     n_classes: int
     split: str
     """How the result is measured, a sentence."""
-    steps: tuple[PlannedStep, ...]
+    steps: Mapping[str, float]
+    """Estimated seconds of each step by its key, in order."""
     epochs: Mapping[str, int]
     """By stream; 0 for a network that is not trained."""
     draws: int
@@ -175,22 +164,27 @@ class LearnPlan:
     @property
     def seconds(self) -> float:
         """Estimated seconds of all steps."""
-        return sum(step.seconds for step in self.steps)
+        return sum(self.steps.values())
 
-    def since(self, key: str) -> tuple[PlannedStep, ...]:
-        """Return a step and all later steps."""
-        return self.steps[[step.key for step in self.steps].index(key) :]
+    def since(self, key: str) -> list[float]:
+        """Return the estimated seconds of a step and of all later steps."""
+        return list(self.steps.values())[list(self.steps).index(key) :]
 
     def progress(self, key: str, done: int = 0, total: int = 0) -> StepProgress:
         """Return the progress of a step as part of all steps."""
-        step, *later = self.since(key)
-        left = step.seconds * (1 - done / max(1, total)) + sum(step.seconds for step in later)
-        return StepProgress(step, len(self.steps) - len(later), len(self.steps), done, total, left)
+        seconds, *later = self.since(key)
+        left = seconds * (1 - done / max(1, total)) + sum(later)
+        return StepProgress(key, len(self.steps) - len(later), len(self.steps), done, total, seconds, left)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a JSON object."""
-        steps = [{"key": step.key, "name": step.name, "seconds": step.seconds} for step in self.steps]
+        steps = [{"key": key, "name": STEP_NAMES[key], "seconds": seconds} for key, seconds in self.steps.items()]
         return {**asdict(self), "steps": steps, "seconds": self.seconds}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "LearnPlan":
+        """Build a plan from a JSON object of `to_dict`."""
+        return msgspec.convert({**content, "steps": {s["key"]: s["seconds"] for s in content["steps"]}}, cls)
 
 
 def describe_limitation(hours: float) -> str:
@@ -255,7 +249,7 @@ class Workspace:
         """Return the arguments of `write_plan`; None without a plan, or if another version wrote it."""
         try:
             content = json.loads(self.plan_file.read_text(encoding="utf-8"))
-            plan = msgspec.convert(content["plan"], LearnPlan)
+            plan = LearnPlan.from_dict(content["plan"])
             return (content["request"], content["task"], plan) if content["format"] == FORMAT else None
         except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
             return None

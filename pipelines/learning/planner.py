@@ -26,7 +26,7 @@ from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.features.extraction import row_bytes, widths_of
 from lstr.pipelines.learning import plan
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division
-from lstr.pipelines.learning.plan import NETWORKS, TIME_MARGIN, LearnOptions, LearnPlan, PlannedStep
+from lstr.pipelines.learning.plan import NETWORKS, TIME_MARGIN, LearnOptions, LearnPlan
 from lstr.pipelines.progress import Notice
 from lstr.pipelines.training.config import TrainConfig, preset_for, resolve
 from lstr.pipelines.training.model_run import Learner
@@ -165,7 +165,7 @@ class Planner:
         draws = max(config.draws_of(chunks[TRAINING]) for config in configs.values())
         if options.seconds is not None:
             least = min(draws, MIN_DRAWS) if is_last else math.ceil(draws * MIN_SHARE)
-            others, whole = (sum(step.seconds for step in self.steps(division, chunks, n)) for n in (0, draws))
+            others, whole = (sum(self.steps(division, chunks, n).values()) for n in (0, draws))
             per_draw = (whole - others) / draws
             fitting = math.floor((options.seconds / TIME_MARGIN - others) / per_draw) if per_draw else draws
             needed = TIME_MARGIN * (others + per_draw * least)
@@ -197,13 +197,13 @@ class Planner:
             is_one_recording=not division.folds_of(division.of(TRAINING)),
         )
 
-    def steps(self, division: Division, chunks: Mapping[str, int], draws: int) -> tuple[PlannedStep, ...]:
-        """Return all steps with their times, if an epoch of the networks has N draws; chunks: number by subset."""
+    def steps(self, division: Division, chunks: Mapping[str, int], draws: int) -> dict[str, float]:
+        """Return the seconds of all steps, if an epoch of the networks has N draws; chunks: number by subset."""
         training, validation, testing = (chunks[subset] for subset in (TRAINING, VALIDATION, TESTING))
         preset, configs, folds = self.networks.preset, self.networks.configs, division.folds
         trained = in_training_order([stream for stream, config in configs.items() if config.epochs])
         image_s = {s: configs[s].mean_area * self.sample_s[s] for s in trained}
-        networks = {s: (1 + folds) * (STEP_START_S + configs[s].epochs * draws * image_s[s]) for s in trained}
+        network_s = {s: (1 + folds) * (STEP_START_S + configs[s].epochs * draws * image_s[s]) for s in trained}
         features = testing * self.chunk_s
         for stream, config in configs.items():
             row = FEATURES_SHARE * self.sample_s[stream] * preset.parts[stream].crops
@@ -212,15 +212,15 @@ class Planner:
             features += (passes * training + validation + testing) * row
         model_folds = folds or (0 if validation else len(division.folds_of(division.of(TRAINING))))
         model = MODEL_START_S * (1 + model_folds) + self.model_s * max(1, model_folds)  # a fold trains on the others
-        return (
-            PlannedStep(plan.CHUNKS, STEP_START_S + (training + validation) * self.chunk_s),
-            *(PlannedStep(NETWORKS[stream], seconds) for stream, seconds in networks.items()),
-            PlannedStep(plan.FEATURES, STEP_START_S + features),
-            PlannedStep(plan.MODEL, len(models_of(preset.streams)) * model),
-            PlannedStep(plan.THRESHOLDS, STEP_START_S),
-            PlannedStep(plan.MEASURE, STEP_START_S + (testing or training) * REPORT_S_PER_CHUNK),
-            PlannedStep(plan.PACK, 1.0),
-        )
+        return {
+            plan.CHUNKS: STEP_START_S + (training + validation) * self.chunk_s,
+            **{NETWORKS[stream]: seconds for stream, seconds in network_s.items()},
+            plan.FEATURES: STEP_START_S + features,
+            plan.MODEL: len(models_of(preset.streams)) * model,
+            plan.THRESHOLDS: STEP_START_S,
+            plan.MEASURE: STEP_START_S + (testing or training) * REPORT_S_PER_CHUNK,
+            plan.PACK: 1.0,
+        }
 
 
 def measure_chunks(sources: Sequence[Place], preset: Preset) -> float:

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from lstr.labels.check import Finding
 from lstr.pipelines.detection.decision import Decision, Opened, Status
-from lstr.pipelines.learning.plan import FEATURES, MODEL, PACK, LearnPlan, PlannedStep
+from lstr.pipelines.learning.plan import FEATURES, MODEL, PACK, LearnPlan
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr.timeline import Event
 from lstr_cli import console
@@ -131,8 +131,7 @@ def test_the_display_fits_and_contains_no_control_characters(names, classes, wid
 
 
 def test_progress_as_json_lines(capsys):
-    steps = PlannedStep(FEATURES, 60), PlannedStep(MODEL, 30), PlannedStep(PACK, 1)
-    plan = LearnPlan({}, {}, 1, "", steps, {}, 1, (("flow",),), "rnn-small", 1)
+    plan = LearnPlan({}, {}, 1, "", {FEATURES: 60, MODEL: 30, PACK: 1}, {}, 1, (("flow",),), "rnn-small", 1)
 
     def events():
         yield Notice("no GPU")

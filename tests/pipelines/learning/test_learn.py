@@ -27,7 +27,7 @@ from lstr.pipelines.evaluation.thresholds import Scored, choose_without_each
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import Learnt, learn
-from lstr.pipelines.learning.plan import StepProgress, Workspace
+from lstr.pipelines.learning.plan import STEP_NAMES, StepProgress, Workspace
 from lstr.pipelines.learning.preparation import IMAGE_SETTINGS, Learning, choose_features, plan
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Failed, Notice, result_of
@@ -77,7 +77,7 @@ def run_until(step: str, job, done: int = 1) -> list:
     events: list = []
     for event in job:
         events.append(event)
-        if isinstance(event, StepProgress) and event.step.name.startswith(step) and event.done >= done:
+        if isinstance(event, StepProgress) and STEP_NAMES[event.key].startswith(step) and event.done >= done:
             break
     return events
 
@@ -97,8 +97,7 @@ def test_models_see_features_of_networks_without_the_fold(own, with_features):
 def test_the_model_file_suffices_for_detection(few_videos, trained, tmp_path):
     events, result = trained
     progress = [event for event in events if isinstance(event, StepProgress)]
-    steps = [step.name for step in find_event(events, Learning).plan.steps]
-    assert list(dict.fromkeys(event.step.name for event in progress)) == steps
+    assert list(dict.fromkeys(event.key for event in progress)) == [*find_event(events, Learning).plan.steps]
     seconds_left = [event.left for event in progress]
     assert seconds_left[0] == max(seconds_left) and seconds_left[-1] == min(seconds_left)
     model = open_model(result.model)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
@@ -42,8 +41,8 @@ def test_a_plan_writes_nothing(videos, tmp_path, unmeasured):
     assert learning.model == tmp_path / "x.lstr" and not learning.is_resumed
     assert planned.videos == {"training": 4, "testing": 2} and planned.seconds > 0
     assert "10 s" in planned.limitation and not replace(planned, chunks={"training": 14_400}).limitation  # two of 5 s
-    assert msgspec.convert(planned.to_dict(), LearnPlan) == planned
-    keys = [step.key for step in planned.steps]
+    assert LearnPlan.from_dict(planned.to_dict()) == planned
+    keys = [*planned.steps]
     assert planned.progress(keys[0]).left == planned.seconds and planned.progress(keys[-1], 1, 1).left == 0
     assert not list(tmp_path.iterdir())
 
@@ -113,7 +112,7 @@ def test_a_short_time_limit_reduces_images_and_then_removes_folds(videos, tmp_pa
         return make_plan(options(videos, tmp_path / "m", **chosen)).plan
 
     unlimited = plan_with(None)
-    networks = sum(step.seconds - 4 * planner.STEP_START_S for step in unlimited.steps if step.key in NETWORKS.values())
+    networks = sum(s - 4 * planner.STEP_START_S for key, s in unlimited.steps.items() if key in NETWORKS.values())
     rest = unlimited.seconds - networks
     assert (unlimited.recipe, unlimited.folds, unlimited.draws) == ("pretrained", 3, 400)
     fewer = plan_with(1.2 * (rest + 0.8 * networks))
