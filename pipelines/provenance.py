@@ -41,14 +41,14 @@ def provenance(device: str, processes: int) -> dict:
     }
 
 
-def git_revision(source: Path = SOURCE) -> dict | None:
+def git_revision() -> dict | None:
     """Return the git revision of the sources, and whether there are local changes; None outside a checkout."""
-    if not (source / ".git").exists():
+    if not (SOURCE / ".git").exists():
         return None
     git = ["git", "--no-optional-locks"]  # if git is killed, a remaining lock would block the user's git commands
     try:
         revision, changed = (
-            subprocess.run([*git, *words], cwd=source, capture_output=True, text=True, check=True, timeout=20).stdout
+            subprocess.run([*git, *words], cwd=SOURCE, capture_output=True, text=True, check=True, timeout=20).stdout
             for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
         )
     except (OSError, subprocess.SubprocessError):

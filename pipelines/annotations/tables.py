@@ -212,10 +212,7 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool =
         LabelsError: `named` has a header that does not exist.
     """
     found = find_columns(header, named)
-    columns: Columns = {}
-    for name in ("video", "subset", "label", "score", "subject"):
-        if name in found:
-            columns[name] = found[name]
+    columns: Columns = {name: found[name] for name in ("video", "subset", "label", "score", "subject") if name in found}
     for role, names in TIMES.items():
         if known := [found[name] for name in names if name in found]:
             columns[role] = known[-1 if in_frames else 0]
