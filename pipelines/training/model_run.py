@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -237,21 +237,16 @@ class ModelRun(Learner):
 
     Args:
         settings: All settings that define the run, for the checkpoints.
-        state: The saved state of the run; None for a new run.
-        statistics: As for `Learner`.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        folder: RunFolder,
-        settings: dict,
-        state: Mapping[str, Any] | None,
-        statistics: tuple[Tensor, Tensor],
-        device: str,
-    ):
+    def __init__(self, task: Task, folder: RunFolder, settings: dict, device: str):
         split, self.split, self.validation = task.split, task.split, task.validation
-        videos = split.narrowed(task.model).videos
+        videos, state = split.narrowed(task.model).videos, folder.read_state()
+        statistics = torch.zeros(1), torch.ones(1)
+        if state:
+            statistics = state["mean"], state["std"]
+        elif task.config.standardise:
+            statistics = samples.feature_statistics(videos)
         if split.folder.recipe and split.folder.recipe.streams == ("pose",):
             # the mirror image of each video, too: trained on one recording of UR Fall, mAP was .78 instead of .71
             arrays = [TwoStreamArray(mirrored(v.features.rgb[:]), v.features.flow) for v in videos]

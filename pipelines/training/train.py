@@ -22,7 +22,6 @@ from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import preset_for, preset_named, read_config, resolve
 from lstr.pipelines.training.model_run import ModelRun, Task
 from lstr.pipelines.training.run import RunFolder, Step, open_events
-from lstr.pipelines.training.window_samples import feature_statistics
 from lstr.settings import check_fields
 
 RNN_IS_BETTER = "--preset rnn-small had a higher mAP on two small sets (0.67 to 0.59, and 0.93 to 0.92)"
@@ -190,12 +189,6 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
     if ranks.is_first():
         kept.begin(settings, resume)
     ranks.wait_for_all()
-    state = kept.read_state()
-    statistics = torch.zeros(1), torch.ones(1)
-    if state:
-        statistics = state["mean"], state["std"]
-    elif config.standardise:
-        statistics = feature_statistics(task.split.narrowed(task.model).videos)
     with ExitStack() as stack:
         if config.deterministic:
             # before the first CUDA call; without it cuBLAS of torch before 2.15 fails in its first matrix product
@@ -205,7 +198,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
             torch.use_deterministic_algorithms(True)
             # the benchmark chooses algorithms by their speed, which may be others each time
             torch.backends.cudnn.benchmark = False
-        run, log = ModelRun(task, kept, settings, state, statistics, device), None
+        run, log = ModelRun(task, kept, settings, device), None
         if ranks.is_first():
             kept.remove_unsaved_log()
             log = partial(kept.log, events=stack.enter_context(closing(open_events(folder, run.position.step))))
