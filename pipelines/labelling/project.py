@@ -103,6 +103,8 @@ class Project(AbstractContextManager["Project"]):
         origin: Mapping[str, Any] | None = None,
     ):
         self.path = path
+        # the server refuses a tab of another project
+        self.id = hashlib.sha256(os.fsencode(path.absolute().resolve())).hexdigest()[:16]
         self.trouble = ""  # why the file could not be written, though the journal was
         self._origin = origin
         self._lock = threading.RLock()
@@ -139,11 +141,6 @@ class Project(AbstractContextManager["Project"]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    @property
-    def id(self) -> str:
-        """An id of the file's path: the server refuses a tab of another project."""
-        return hashlib.sha256(os.fsencode(self.path.absolute().resolve())).hexdigest()[:16]
 
     @property
     def revision(self) -> int:

@@ -8,7 +8,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -101,7 +101,7 @@ class SearchStatus:
     trouble: str = ""
 
 
-class Proposer:
+class Proposer(AbstractContextManager["Proposer"]):
     """Searches the videos of a project for proposals, one model at a time; use it as a context manager.
 
     Args:
@@ -118,10 +118,7 @@ class Proposer:
         self.process: ChildProcess | None = None
         self._models: queue.Queue[Path | None] = queue.Queue()  # None ends the thread
         self._thread = threading.Thread(target=self._work, name="proposals", daemon=True)
-
-    def __enter__(self) -> "Proposer":
         self._thread.start()
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self._models.put(None)

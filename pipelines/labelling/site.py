@@ -47,7 +47,7 @@ SCRIPTS = (
 MAX_BYTES = 2**22
 BEAT_S = 15.0  # after which a silent stream of events sends a comment, so that the browser keeps the connection
 POLL_S = 0.1  # between two looks for changes, for progress and for the end of the server
-DATA = re.compile('(<script type="application/json" id="data">)(.*?)(</script>)', re.DOTALL)
+DATA = re.compile('<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 MAX_OPEN = 3  # videos with an open decoder and its latest frames; a person labels one at a time
 JPEG_QUALITY = 92  # percent
 MIN_SIDE, MAX_SIDE = 16, 4096  # pixels
@@ -152,10 +152,6 @@ class Site:
 
     def __init__(self, videos: Videos, proposer: Proposer, training: Training, port: int | None):
         self.videos, self.proposer, self.training, self.project = videos, proposer, training, training.project
-        self.server = Server(self.app(), port=port, saved=SavedAddress(self.project.path, home() / "pages"))
-
-    def app(self) -> Starlette:
-        """Return the application."""
         post: Any = {"methods": ["POST"]}
         routes = [
             Route("/", self.page),
@@ -175,7 +171,8 @@ class Site:
             Route("/training/stop", self.train, **post),
         ]
         handlers: Any = {LstrError: self.explain, HTTPException: refused}
-        return Starlette(routes=routes, exception_handlers=handlers)
+        app = Starlette(routes=routes, exception_handlers=handlers)
+        self.server = Server(app, port=port, saved=SavedAddress(self.project.path, home() / "pages"))
 
     def page(self, request: Request) -> Response:
         """Send the page with all values as they are now; it asks for times, frames and films later."""
@@ -315,15 +312,14 @@ class Site:
         if path != folder / "report.html":
             return FileResponse(path)
         films = {video: f"/film/{at}?wait" for at, video in enumerate(self.videos.paths)}
-
-        def link(found: re.Match[str]) -> str:
-            document = json.loads(found[2])
+        page = path.read_text("utf-8")
+        if data := DATA.search(page):
+            document = json.loads(data[1])
             for model in document.get("models", ()):
                 for video in model["videos"]:
                     video["video"] = films.get(video["id"])
-            return found[1] + embed_json(document) + found[3]
-
-        return page_response(DATA.sub(link, path.read_text("utf-8"), count=1))
+            page = page[: data.start(1)] + embed_json(document) + page[data.end(1) :]
+        return page_response(page)
 
     async def read(self, request: Request, kind: type[PostedT]) -> PostedT:
         """Return what a page has sent. Raises HTTPException or RequestError."""
