@@ -153,7 +153,7 @@ class Service:
                 self.log(f"{ended} events were active when the service was killed; each ends at its last decision.")
             self.dashboard.snoozes = self.policy.snoozes()
             self.notifications.__enter__()
-            page, app = self.config.page, WatchSite(self, lambda: self.ended).app()
+            page, app = self.config.page, WatchSite(self).app
             saved, options = SavedAddress(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
             server = Server(app, page.host, page.port, saved, *options, open_paths=OPEN_PATHS)
             self.server = self._stack.enter_context(server)

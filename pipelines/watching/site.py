@@ -3,8 +3,7 @@
 import asyncio
 import json
 import re
-import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import date, datetime, time, timedelta
 from time import monotonic
 from typing import Annotated, Any, Literal
@@ -88,15 +87,11 @@ class WatchSite:
 
     Args:
         service: The service; its methods raise LstrError, which the page shows.
-        ending: Returns an event that is set when streams are to end.
     """
 
-    def __init__(self, service: Any, ending: Callable[[], threading.Event]):
-        self.service, self.ending = service, ending
+    def __init__(self, service: Any):
+        self.service = service
         self.dashboard: Dashboard = service.dashboard
-
-    def app(self) -> Starlette:
-        """Return the application."""
         document = {  # the content comes by the stream
             "colours": {},
             "palette": CLASSES,
@@ -123,13 +118,13 @@ class WatchSite:
             Route("/healthz", self._healthz),
         ]
         handlers: Any = {LstrError: self._refuse, HTTPException: refused}
-        return Starlette(routes=routes, exception_handlers=handlers)
+        self.app = Starlette(routes=routes, exception_handlers=handlers)
 
     async def _pieces(self) -> AsyncIterator[str]:
         """Yield messages as they come, all messages of an interval together."""
         sent, found = monotonic(), self.dashboard.messages()
         yield "retry: 1000\n\n"
-        while not self.ending().is_set():
+        while not self.service.ended.is_set():
             messages = await run_in_threadpool(next, found)
             if messages:
                 yield f"data: {json.dumps(messages, separators=(',', ':'))}\n\n"

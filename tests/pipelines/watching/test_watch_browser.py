@@ -208,8 +208,7 @@ def test_a_phone_behind_a_proxy(open_page, start):
     """By touch; every request of the page begins with the path of the proxy."""
     with start() as service:
         event, addresses = add_event(service), []
-        site = WatchSite(service, lambda: server.ending)
-        with Server(Starlette(routes=[Mount("/home/cameras", site.app())]), port=0) as server:
+        with Server(Starlette(routes=[Mount("/home/cameras", WatchSite(service).app)]), port=0) as server:
             address = server.address.replace("/?", "/home/cameras/?")
             page = open_page(address, 390, has_touch=True, is_mobile=True)
             page.on("request", lambda request: addresses.append(urlsplit(request.url)))
