@@ -230,4 +230,5 @@ def _print(table: "Table", document: dict, as_json: bool) -> None:
     if as_json:
         console.show_json(document)
     else:
-        console.show_table(table.title, table.names, table.texts(), right=table.numbers)
+        numbers = [at for at, column in enumerate(table.columns) if not column.is_text]
+        console.show_table(table.title, table.names, table.texts(), right=numbers)

@@ -45,11 +45,6 @@ class Table:
         """The names of the columns."""
         return [column.name for column in self.columns]
 
-    @property
-    def numbers(self) -> list[int]:
-        """The places of the columns of numbers."""
-        return [at for at, column in enumerate(self.columns) if not column.is_text]
-
     def texts(self) -> list[list[str]]:
         """Return the rows for people."""
         return [[column.text(cell) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
