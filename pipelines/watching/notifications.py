@@ -151,21 +151,18 @@ class Delivery:
         # notices that were delivered, but that the history could not mark
         self._arrived: set[int] = set()
         self._failures_in_row = 0
-        self._changed = threading.Condition()
-        self._woken = self._stopping = False
+        self._woken = threading.Event()
+        self._stopping = False
         self.thread = threading.Thread(target=self._run, name=f"channel {notifier.name}", daemon=True)
 
     def wake(self) -> None:
         """Deliver what is pending at once."""
-        with self._changed:
-            self._woken = True
-            self._changed.notify()
+        self._woken.set()
 
     def stop(self) -> None:
         """Start no further delivery."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
+        self._stopping = True
+        self._woken.set()
 
     def join(self, until: float) -> bool:
         """Wait for the thread until a time of the monotonic clock. Returns whether it has ended."""
@@ -196,9 +193,8 @@ class Delivery:
                     if not (history_fails or self._stopping):
                         self._log(f"{error} Deliveries by {self.notifier.name} are stored later.")
                     history_fails, pause = True, FULL_DISK_PAUSE_S
-                with self._changed:
-                    self._changed.wait_for(lambda: self._woken or self._stopping, pause)
-                    self._woken = False
+                self._woken.wait(pause)
+                self._woken.clear()
         finally:
             self.notifier.close()
 

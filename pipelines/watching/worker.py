@@ -6,7 +6,7 @@ source ends the thread.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -46,7 +46,7 @@ class Attempt:
     is_over: bool = False
 
 
-class Worker:
+class Worker(AbstractContextManager["Worker"]):
     """A model and its sources; use it as a context manager, call `tick` every second. Usable from any thread.
 
     Args:
@@ -92,6 +92,7 @@ class Worker:
         self._is_stale = False
         self._ending = False
         self.thread = threading.Thread(target=self._run, name="detection", daemon=True)
+        self.thread.start()
 
     @property
     def wanted(self) -> list[str]:
@@ -124,10 +125,6 @@ class Worker:
             if self._session and not any(status.waiting for status in self._session.status().values()):
                 self.alive = max(self.alive, self._session.alive)  # there is nothing to decide
             self._add_due()
-
-    def __enter__(self) -> "Worker":
-        self.thread.start()
-        return self
 
     def __exit__(self, *exception: object) -> None:
         """End the thread; the sources' sinks get what was decided."""
