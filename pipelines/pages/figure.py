@@ -110,8 +110,15 @@ def draw_figure(
 ) -> Figure:
     """Return the figure that `write_figure` writes."""
     classes = list(timeline["classes"])
-    lanes, colours = lanes_of(timeline, scores, truth), colours_of(classes)
+    colours, lanes = colours_of(classes), actions_of(classes)
     shown = [Segment.from_dict(entry) for entry in timeline["segments"]]
+    if len(lanes) > MOST_LANES:  # those with segments first, then by their highest score
+        seen = {segment.label for segment in (*shown, *(truth or ()))}
+        peak = dict.fromkeys(classes, 0.0)
+        if scores is not None and len(scores):
+            peak = dict(zip(classes, np.fmax.reduce(scores), strict=True))
+        chosen = sorted(lanes, key=lambda label: (label not in seen, -peak[label]))[:MOST_LANES]
+        lanes = [label for label in lanes if label in chosen]
     offset = float(Fraction(timeline.get("clock", {}).get("offset", "0")))  # of the first chunk, in seconds
     seconds = max(offset + timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0)
     by_hand = bool(shown) and all(segment.score is None for segment in shown)
@@ -151,21 +158,6 @@ def shorten(text: str, most: int = LONGEST_NAME) -> str:
     """Return a text that an SVG can hold, of at most this number of letters; a longer one ends with …."""
     text = text.encode("utf-8", "replace").decode()  # the name of a file may be any bytes
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def lanes_of(
-    timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Segment] | None
-) -> list[str]:
-    """Return at most MOST_LANES classes to show: first classes with segments, then by their highest score."""
-    classes = actions_of(timeline["classes"])
-    if len(classes) <= MOST_LANES:
-        return classes
-    seen = {entry["label"] for entry in timeline["segments"]} | {segment.label for segment in truth or ()}
-    peak = dict.fromkeys(classes, 0.0)
-    if scores is not None and len(scores):
-        peak = dict(zip(timeline["classes"], np.fmax.reduce(scores), strict=True))
-    chosen = sorted(classes, key=lambda label: (label not in seen, -peak[label]))[:MOST_LANES]
-    return [label for label in classes if label in chosen]
 
 
 def thinned(
