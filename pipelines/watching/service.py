@@ -153,9 +153,9 @@ class Service:
                 self.log(f"{ended} events were active when the service was killed; each ends at its last decision.")
             self.dashboard.snoozes = self.policy.snoozes()
             self.notifications.__enter__()
-            page, app = self.config.page, WatchSite(self).app
-            saved, options = SavedAddress(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
-            server = Server(app, page.host, page.port, saved, *options, open_paths=OPEN_PATHS)
+            app, page = WatchSite(self).app, self.config.page
+            saved = SavedAddress(self.config.path, home() / "pages")
+            server = Server(app, page.host, page.port, saved, page.hosts, page.trusted_proxy, OPEN_PATHS)
             self.server = self._stack.enter_context(server)
             self._distribute()
             threading.Thread(target=self._tick_until_ended, name="service", daemon=True).start()
