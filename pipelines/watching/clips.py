@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -106,7 +107,7 @@ class Clips:
         self._sizes: dict[str, tuple[int, float]] = {}
         for event_id in filter(EVENT_ID.fullmatch, stems):
             self._measure(event_id)
-        self._rings: dict[str, PacketRing] = {}
+        self._rings = defaultdict[str, PacketRing](lambda: PacketRing(config.buffer_size, config.before + LATE_S))
         self._recordings: dict[str, Recording] = {}
         self._expired: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._without_image: queue.SimpleQueue[Recording] = queue.SimpleQueue()
@@ -135,7 +136,8 @@ class Clips:
 
     def ring(self, source: str) -> PacketSink:
         """Return what takes the packets of a source, for `Session(packets=clips.ring)`."""
-        return self._ring_of(source).take
+        with self._lock:
+            return self._rings[source].take
 
     def forget(self, source: str) -> None:
         """Keep no packets of a source any more."""
@@ -144,13 +146,8 @@ class Clips:
 
     def set_delay(self, source: str, seconds: float) -> None:
         """Keep packets for as long as the thresholds of a source delay a decision."""
-        self._ring_of(source).most_seconds = self.config.before + LATE_S + seconds
-
-    def _ring_of(self, source: str) -> PacketRing:
         with self._lock:
-            if source not in self._rings:
-                self._rings[source] = PacketRing(self.config.buffer_size, self.config.before + LATE_S)
-            return self._rings[source]
+            self._rings[source].most_seconds = self.config.before + LATE_S + seconds
 
     def begin(self, event: WatchedEvent) -> None:
         """Start the clip and the image of an event that is in the history."""

@@ -142,8 +142,10 @@ class Address(Secret):
         return address
 
 
-def path_in(folder: Path, text: str) -> Path:
-    """Return a path relative to a folder, with `~` expanded. Raises ValueError for text that cannot be a path."""
+def path_in(folder: Path, text: Any) -> Path:
+    """Return a path relative to a folder, with `~` expanded. Raises ValueError for what cannot be a path."""
+    if not isinstance(text, str):
+        raise ValueError("write it in quotation marks.")
     try:
         path = folder / Path(text).expanduser()
         path.exists()
@@ -284,8 +286,6 @@ def read_config(path: str | Path) -> WatchConfig:
         """Return a value as a type that msgspec does not know. Raises ValueError."""
         if kind is not Path:
             return kind._parse(value, folder)
-        if not isinstance(value, str):
-            raise ValueError("write it in quotation marks.")
         found_path = path_in(folder, value)
         if not found_path.exists():
             raise ValueError(f"file not found: {found_path}.")
@@ -411,10 +411,7 @@ def find_history(path: Path) -> Path:
 
 def data_folder(path: Path, content: dict[str, Any]) -> Path:
     """Return the folder that the content of a file names as `data`, or the default one. Raises ValueError."""
-    text = content.get("data", f"{path.stem}.data")
-    if not isinstance(text, str):
-        raise ValueError("write it in quotation marks.")
-    folder = path_in(path.absolute().parent, text)
+    folder = path_in(path.absolute().parent, content.get("data", f"{path.stem}.data"))
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is not a folder.")
     return folder
