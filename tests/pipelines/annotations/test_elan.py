@@ -60,11 +60,7 @@ SEVERAL = medium("sound.wav", "9000") + medium("front.mp4", "2250") + medium("si
 
 @pytest.mark.parametrize(
     ("name", "media", "start", "has_note"),
-    [
-        ("front", medium("front.mp4", "2250"), 2.75, False),
-        ("front", SEVERAL, 2.75, True),
-        ("side", SEVERAL, 0.5, True),
-    ],
+    [("front", medium("front.mp4", "2250"), 2.75, False), ("front", SEVERAL, 2.75, True), ("side", SEVERAL, 0.5, True)],
 )
 def test_times_are_relative_to_the_start_of_the_video(tmp_path, name, media, start, has_note):
     """ELAN cuts a medium before its time origin; annotations begin there at 0."""
@@ -77,12 +73,7 @@ def test_times_are_relative_to_the_start_of_the_video(tmp_path, name, media, sta
 
 
 @pytest.mark.parametrize(
-    ("present", "expected"),
-    [
-        ({"clip 1"}, "clip 1"),
-        ({"day/clip 1"}, "a_JS"),
-        ({"a_JS", "clip 1"}, "a_JS"),
-    ],
+    ("present", "expected"), [({"clip 1"}, "clip 1"), ({"day/clip 1"}, "a_JS"), ({"a_JS", "clip 1"}, "a_JS")]
 )
 def test_the_medium_names_the_video_if_no_video_has_the_name_of_the_file(tmp_path, present, expected):
     (tmp_path / "a_JS.eaf").write_text(elan('<MEDIA_DESCRIPTOR MEDIA_URL="file:///C:/films/clip%201.mp4"/>'))

@@ -20,15 +20,7 @@ from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.pipelines.evaluation import report
-from lstr.pipelines.evaluation.analysis import (
-    JUDGED,
-    Findings,
-    analyse,
-    compare,
-    quoted_for,
-    resample,
-    verdict,
-)
+from lstr.pipelines.evaluation.analysis import JUDGED, Findings, analyse, compare, quoted_for, resample, verdict
 from lstr.pipelines.evaluation.report import describe_watching, draw_page, write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
 from lstr.pipelines.evaluation.tables import OF_FALSE_ALARMS, OF_LABELS, class_tables, csv_rows, csv_text

@@ -10,14 +10,7 @@ import pytest
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
-from lstr.pipelines.labelling.proposals import (
-    accept,
-    find_candidates,
-    find_open,
-    is_labelled,
-    propose,
-    reject,
-)
+from lstr.pipelines.labelling.proposals import accept, find_candidates, find_open, is_labelled, propose, reject
 from lstr.pipelines.labelling.search import HASH_DIGITS, Proposer, check_model
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Proposal, Search
 from lstr.timeline import Thresholds, Timeline, segments_in

@@ -5,15 +5,7 @@ import pytest
 import torch
 
 from lstr.errors import ConfigError
-from lstr.pipelines.training.config import (
-    SMALL_SIZES,
-    TrainConfig,
-    learning_rate,
-    preset_for,
-    presets,
-    rates,
-    resolve,
-)
+from lstr.pipelines.training.config import SMALL_SIZES, TrainConfig, learning_rate, preset_for, presets, rates, resolve
 from lstr.pipelines.training.model_run import make_adam
 
 SIZES = {*SMALL_SIZES, "dropout", "groups", "rgb_dim", "flow_dim"}
