@@ -50,7 +50,17 @@ class PeopleTracker:
             shape: The shape of the frames (6, H, W, 3), of which the network sees the middle; () if unknown.
         """
         people = self._numbered(decision.time, self._places(features, shape))
-        own = self._own_scores([person.id for person in people], features)
+        numbers = [person.id for person in people]
+        own = {number: dict.fromkeys(self._classes, 0.0) for number in numbers}
+        if self._streams:  # the scores of each person, as if nobody else had ever been there
+            for number in numbers:
+                if number not in self._owners:
+                    place = next(at for at, owner in enumerate(self._owners) if owner not in numbers)
+                    self._owners[place] = number
+                    self._streams.reset([place])
+            rows = [only(features, [numbers.index(owner)] if owner in numbers else []) for owner in self._owners]
+            scores = self._streams.step(range(PEOPLE), np.stack(rows))[:, 0].tolist()
+            own = {n: dict(zip(self._classes, scores[self._owners.index(n)], strict=True)) for n in numbers}
         for label, (n, seen) in self._active.items():
             for person in people:
                 number, total, box = seen.get(person.id, (0, 0.0, person.box))
@@ -63,22 +73,6 @@ class PeopleTracker:
             shares = shares_of({number: scores[decision.label] for number, scores in own.items()})
             people = [replace(person, share=shares[person.id]) for person in people]
         return replace(decision, people=people, events=events)
-
-    def _own_scores(self, numbers: Sequence[int], features: NDArray[np.float32]) -> dict[int, dict[str, float]]:
-        """Return the scores of the poses of each person alone, as if nobody else had ever been there: number to class.
-
-        They are 0 for a model that has other streams, because these see all people at once.
-        """
-        if not self._streams:
-            return {number: dict.fromkeys(self._classes, 0.0) for number in numbers}
-        for number in numbers:
-            if number not in self._owners:
-                place = next(at for at, owner in enumerate(self._owners) if owner not in numbers)
-                self._owners[place] = number
-                self._streams.reset([place])
-        rows = [only(features, [numbers.index(owner)] if owner in numbers else []) for owner in self._owners]
-        scores = self._streams.step(range(PEOPLE), np.stack(rows))[:, 0].tolist()
-        return {n: dict(zip(self._classes, scores[self._owners.index(n)], strict=True)) for n in numbers}
 
     def inside(self, row: FeatureRow, shape: tuple[int, ...]) -> FeatureRow:
         """Return features without the people whose feet are outside the zones; `shape` as of `add_to`."""
