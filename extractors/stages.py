@@ -1,23 +1,20 @@
 """Stages of the work on a source, to report in which one an error occurred."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import ContextDecorator, contextmanager, suppress
-from typing import TypeVar
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, suppress
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _MARK = "lstr_stage"  # an attribute of the error, which it keeps from one thread or process to another
 
 
-class Stage(ContextDecorator):
+class Stage(AbstractContextManager[Any], ContextDecorator):
     """A context manager and decorator that marks an error with the stage, unless an inner stage has marked it."""
 
     def __init__(self, name: str, action: str):
         self.name = name
         self.action = action
         """What fails, in a message."""
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error:

@@ -174,11 +174,13 @@ class ClusterKernel:
         optin = self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         memory = self._call("cuDeviceGetAttribute", optin, self._call("cuDeviceGet", device.index))
         kinds = self.driver.CUfunction_attribute
-        self._allow(kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, memory - STATIC)
+        dynamic = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._call("cuFuncSetAttribute", self.function, dynamic, memory - STATIC)
         self._at_once: dict[Layout, int] = {}
         blocks = 1
         if self.clusters:
-            self._allow(kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+            non_portable = kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            self._call("cuFuncSetAttribute", self.function, non_portable, 1)
             blocks = max((n for n in BLOCKS[1:] if self._clusters_at_once(Layout(n, memory - STATIC))), default=1)
         self.limits = Limits(properties.multi_processor_count, blocks, memory)
         self.about = f"CUDA C++ for {architecture}, up to {blocks} blocks per pair"
@@ -218,9 +220,6 @@ class ClusterKernel:
         """Make torch's CUDA context current in this thread; torch itself does this lazily, perhaps too late."""
         if int(self._call("cuCtxGetCurrent")) != int(self.context):
             self._call("cuCtxSetCurrent", self.context)
-
-    def _allow(self, attribute: Any, value: int) -> None:
-        self._call("cuFuncSetAttribute", self.function, attribute, value)
 
     def _clusters_at_once(self, layout: Layout) -> int:
         """Return how many clusters run at the same time; 0 if not even one fits."""

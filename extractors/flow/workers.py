@@ -272,7 +272,7 @@ def _timed(compute: Callable[[], NDArray[np.uint8]]) -> tuple[NDArray[np.uint8],
     return compute(), perf_counter() - start
 
 
-class FlowWorkers:
+class FlowWorkers(AbstractContextManager["FlowWorkers"]):
     """Threads that compute flow by one algorithm; use it as a context manager to end them.
 
     Args are as for `choose_backend`. The attribute `backend` is the backend in use, for records; `warnings` are
@@ -330,18 +330,12 @@ class FlowWorkers:
         pairs = [partial(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)]
         return ChunkFlow([self.pool.submit(_timed, pair) for pair in pairs])
 
-    def close(self) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Cancel waiting work and end the threads, after at most one more pair per thread."""
         if self._batching:
             self._batching.close()
         self.pool.shutdown(wait=True, cancel_futures=True)
         cv2.setNumThreads(self._threads_before)
-
-    def __enter__(self) -> "FlowWorkers":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def default_workers() -> int:
