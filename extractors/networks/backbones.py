@@ -17,6 +17,14 @@ from torch.nn import functional
 DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
 
 
+class Wrapper(nn.Module):
+    """Base of a module that computes features by a backbone; weights files have the tensors of the backbone alone."""
+
+    def __init__(self, backbone: nn.Module):
+        super().__init__()
+        self.backbone = backbone
+
+
 class ConvNorm(nn.Sequential):
     """A convolution without bias, its batch norm, and an optional ReLU."""
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.errors import RecipeError, WeightsError
+from lstr.extractors.networks.backbones import Wrapper
 from lstr.extractors.networks.manifest import dataset_of
 from lstr.extractors.networks.network import (
     CHANNELS,
@@ -50,12 +51,8 @@ if TYPE_CHECKING:
 SEED = 2021  # of random weights
 
 
-class Change(nn.Module):
+class Change(Wrapper):
     """Apply a network to two frames (B, 6, H, W) and return the difference of their maps; it needs no training."""
-
-    def __init__(self, backbone: nn.Module):
-        super().__init__()
-        self.backbone = backbone
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, D, h, w) for pairs of RGB frames (B, 6, H, W), the channels of the first frame first."""

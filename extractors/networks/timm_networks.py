@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lstr.errors import RecipeError, first_line, install_hint
+from lstr.extractors.networks.backbones import Wrapper
 from lstr.extractors.networks.network import FIVE_PIXELS, RESNET50, SMALLEST, TIMM, Input, Network
 
 SIDE = 64  # pixels of the image that a network without a fixed size is tried on
@@ -22,12 +23,8 @@ RESNET50_MULTIPLY_ADDS = 4.1e9  # for an image of 224 pixels
 OPTIONS: tuple[dict[str, Any], ...] = ({"global_pool": ""}, {"dynamic_img_size": True}, {})
 
 
-class PooledMaps(nn.Module):
+class PooledMaps(Wrapper):
     """A network that pools itself, such as a vision transformer; its features (B, D) become maps of one pixel."""
-
-    def __init__(self, backbone: nn.Module):
-        super().__init__()
-        self.backbone = backbone
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) → (B, D, 1, 1)."""
