@@ -65,12 +65,12 @@ class OnnxNetwork(RunningNetwork):
         return onnxruntime.__version__
 
     @staticmethod
-    def convert(job: NetworkJob) -> list[bytes]:
+    def convert(job: NetworkJob) -> bytes:
         """Return a torch network as an ONNX file."""
         from lstr.extractors.networks.graph_file import export_graph  # imported only when a network is converted
         from lstr.extractors.networks.torch_runtime import PooledNetwork
 
-        return [export_graph(PooledNetwork(job, "float32"), job.example(), "n", OPSET)]
+        return export_graph(PooledNetwork(job, "float32"), job.example(), "n", OPSET)
 
 
 @functools.cache
@@ -166,7 +166,7 @@ class OpenVINONetwork(RunningNetwork):
         return load_openvino()[0].get_version()
 
     @staticmethod
-    def convert(job: NetworkJob) -> list[bytes]:
+    def convert(job: NetworkJob) -> bytes:
         """Trace a torch network; return the length of its graph, the graph, and its weights."""
         import torch
         from openvino.frontend import FrontEndManager
@@ -183,7 +183,7 @@ class OpenVINONetwork(RunningNetwork):
         with TemporaryDirectory() as folder:
             graph, path = Path(folder) / "graph.xml", Path(folder) / "weights.bin"
             load_openvino()[0].serialize(model, graph, path)
-            return [graph.stat().st_size.to_bytes(8, "little"), graph.read_bytes(), path.read_bytes()]
+            return graph.stat().st_size.to_bytes(8, "little") + graph.read_bytes() + path.read_bytes()
 
 
 CONVERTING: dict[str, type[OnnxNetwork | OpenVINONetwork]] = {
@@ -233,9 +233,8 @@ def open_network(job: NetworkJob, runtime: str, store: Path | None) -> RunningNe
                 return load(content, job)
             from lstr.extractors.networks.torch_runtime import check_features
 
-            parts = load.convert(job)
             # load it as later runs do: the features of a network that was just traced may differ in the last bits
-            content = b"".join(parts)
+            content = load.convert(job)
             # not in bf16, whose rounding is larger than the tolerance
             check_features(job, runtime, load(content, replace(job, precision="float32", threads=1)))
             if store is not None:
