@@ -10,7 +10,7 @@ from threading import Lock
 
 from lstr.errors import DeviceError
 
-READERS = 3  # videos read at once for a GPU, which computes faster than one reader decodes; not measured
+GPU_READERS = 3  # videos read at once for a GPU, which computes faster than one reader decodes; not measured
 CPU = Path("/proc/cpuinfo")
 NOTED = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
 # Held by a process while it captures a CUDA graph: PyTorch captures one at a time.
@@ -82,18 +82,6 @@ def choose_device(wanted: str | None) -> str:
         count = torch.cuda.device_count()
         raise DeviceError(f"Device {wanted} is not available: this machine has {count}, counted from 0.", LEAVE_OUT)
     return wanted
-
-
-def videos_at_once(device: str) -> int:
-    """Return how many videos a process reads at once when its networks run on a device."""
-    return READERS if device.startswith("cuda") else 1
-
-
-def release_memory() -> None:
-    """Release the unused GPU memory that torch caches, so that other processes can use it; no effect without a GPU."""
-    torch = sys.modules.get("torch")
-    if torch and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 def extensions() -> set[str]:

@@ -98,12 +98,6 @@ class Preset(OfStreams[StreamPreset]):
                 parts[stream] = replace(part, size=size if fits else part.size)
         return self.having(parts)
 
-    def seeing_as(self, recipe: Recipe) -> "Preset":
-        """Return the preset with the sizes of a recipe for streams with `follows`."""
-        sizes = {stream: part.size for stream, part in recipe.parts.items() if part.size}
-        parts = {stream: part for stream, part in self.parts.items() if part.follows and stream in sizes}
-        return self.having({stream: replace(part, size=sizes[stream]) for stream, part in parts.items()})
-
     def narrowed(self, streams: Collection[str]) -> "Preset":
         """Return the preset with only these streams."""
         preset = self.having({stream: None for stream in self.streams if stream not in streams})

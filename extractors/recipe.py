@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from lstr.errors import RecipeError, brief
-from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
+from lstr.extractors.flow.workers import ALGORITHM_OF, ALGORITHMS, BOUND
 from lstr.extractors.networks.network import NETWORKS, TIMM, Network, find_network, get_network, is_network_name
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, OfStreams, model_stream
 from lstr.extractors.video.frames import CHUNK, FPS
@@ -131,7 +131,7 @@ class Recipe(OfStreams[NetworkRecipe]):
     @property
     def algorithm(self) -> str | None:
         """The algorithm of optical flow, as `Preset.flow_algorithm` names it; None without flow."""
-        return algorithm_of(self.flow_algorithm)
+        return ALGORITHM_OF.get(self.flow_algorithm)
 
     @property
     def random_streams(self) -> str:

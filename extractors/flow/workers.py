@@ -45,6 +45,7 @@ ALGORITHMS: dict[str, str] = {
     "dis-ultrafast": "dis-ultrafast",
     "difference": "difference-yrb",
 }
+ALGORITHM_OF: dict[str | None, str] = {entry: name for name, entry in ALGORITHMS.items()}  # by the entry of a recipe
 DIFFERENCE = "difference"  # its x channel is not a direction, so mirror images do not invert it
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 Backend = Literal["auto", "native", "opencv", "cuda"]
@@ -171,11 +172,6 @@ def native_flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: st
     field = u.copy().transpose(1, 2, 0)
     _spare.append(scratch)
     return field
-
-
-def algorithm_of(entry: str | None) -> str | None:
-    """Return the algorithm that a recipe's entry names; None for an unknown entry."""
-    return next((name for name, known in ALGORITHMS.items() if known == entry), None)
 
 
 def too_small(algorithm: str | None, width: int, height: int) -> bool:

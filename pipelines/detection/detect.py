@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lstr.errors import LstrError, StalledError, UnforeseenError
-from lstr.extractors.devices import choose_device, videos_at_once
+from lstr.extractors.devices import GPU_READERS, choose_device
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.runtime import choose_runtime
 from lstr.extractors.video.inputs import Input, LiveOptions
@@ -159,7 +159,7 @@ def detect_sources(
             yield from run.new_notices([text])
     with nullcontext(shared) if shared else closing(Networks(loaded, wanted)) as networks:
         # a GPU computes faster than one video is read; elsewhere reading one leaves cores to the networks of another
-        most = videos_at_once(device) if device != "cpu" else min(MAX_AT_ONCE, 1 + default_workers() // 2)
+        most = GPU_READERS if device != "cpu" else min(MAX_AT_ONCE, 1 + default_workers() // 2)
         yield from run.session(networks, options.at_once or most if len(videos) > 1 else 1, recorded)
         yield from run.session(networks, len(live), live)
     log.finish(run.timelines)

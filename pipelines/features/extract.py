@@ -5,7 +5,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from lstr.extractors.devices import choose_device, release_memory, videos_at_once
+import torch
+
+from lstr.extractors.devices import GPU_READERS, choose_device
 from lstr.extractors.flow.workers import default_workers, flow_workers
 from lstr.extractors.networks.runtime import choose_runtime
 from lstr.extractors.presets import PRESETS
@@ -112,11 +114,12 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             else:
                 caches = caches_of(options.cache, twostream.recipe) if options.cache else []
                 networks = FoldNetworks(twostream, options.without)
-                at_once = videos_at_once(device)
+                at_once = GPU_READERS if device != "cpu" else 1
                 extractor = VideoExtractor(folder, networks, flow, caches, options.allow_damaged, at_once)
                 engine, to_do = extractor.engine, dict(videos)
             del twostream  # each process builds its networks
-            release_memory()
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()  # so that other processes can use the memory that torch keeps
             summary = Summary()
             with closing(resume(to_do, folder, engine)) as events:
                 for event in events:

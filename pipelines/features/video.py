@@ -89,7 +89,9 @@ def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tup
     if isinstance(recipe, StoredRecipe):
         return _stored_networks(recipe, options, device)
     # A folder keeps the frame size of its first run, so that all its features are comparable.
-    recipe = recipe.seeing_as(stored)
+    sizes = {stream: part.size for stream, part in stored.parts.items() if part.size}
+    followed = {stream: part for stream, part in recipe.parts.items() if part.follows and stream in sizes}
+    recipe = recipe.having({stream: replace(part, size=sizes[stream]) for stream, part in followed.items()})
     # Do not use statistics of other networks; `create_output` will report that the recipes differ.
     before = {name: part.network for name, part in stored.parts.items()}
     alike = {name for name, part in recipe.parts.items() if part.network == before.get(name)}

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from lstr.errors import ConfigError, LabelsError, MissingPathError, OutputError, VideoError, WeightsError, few
-from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
+from lstr.extractors.flow.workers import ALGORITHM_OF, ALGORITHMS, FlowWorkers, too_small
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.networks.weights_file import sha256_of
 from lstr.extractors.presets import Preset
@@ -252,7 +252,7 @@ def look_at(
             with local_copy(source) as (path, _):
                 opened = open_chunks(path, cache.recipe["long_side"])[0]
                 planes, height, width = cache.shape(opened)
-                if too_small(algorithm_of(cache.recipe["flow_algorithm"]), width, height):
+                if too_small(ALGORITHM_OF.get(cache.recipe["flow_algorithm"]), width, height):
                     sentence = f"{source} is {width}×{height} pixels, too small for DIS flow."
                     return Failure(sentence, "use --set recipe.flow_algorithm=tvl1.")
                 n_bytes = opened.n_chunks * planes * height * width
