@@ -231,7 +231,7 @@ def flow_on(lane: Lane, chunks: Sequence[Planes]) -> Planes:
     return wait()
 
 
-class BatchingThread:
+class BatchingThread(threading.Thread):
     """A thread that calls `compute` with batches of waiting chunks of equal size, in order, at most `largest` each.
 
     Large batches keep a GPU busy. The thread never waits for a fuller batch, so that a camera's chunk is computed at
@@ -240,12 +240,12 @@ class BatchingThread:
     """
 
     def __init__(self, compute: Callable[[Sequence[Planes]], Planes], largest: int = LARGEST_BATCH):
+        super().__init__(name="flow", daemon=True)
         self._compute, self.largest = compute, largest
         self._waiting: deque[tuple[Planes, TimedPlanes]] = deque()
         self._change = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="flow", daemon=True)
-        self._thread.start()
+        self.start()
 
     def submit(self, grey: Planes) -> TimedPlanes:
         """Return the future flow of a chunk's grey images (6, H, W)."""
@@ -265,9 +265,10 @@ class BatchingThread:
             self._change.notify()
         for _, flow in dropped:
             flow.cancel()
-        self._thread.join()
+        self.join()
 
-    def _work(self) -> None:
+    def run(self) -> None:
+        """Compute batches until `close`."""
         while True:
             with self._change:
                 self._change.wait_for(lambda: self._waiting or self._closed)

@@ -55,7 +55,10 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
     arrivals = torch.zeros(WARPS, OUTER, triton.next_power_of_2(INNER.value), dtype=torch.int32, device=u.device)
     bound = tvl1.stop_bound(h, w) * UNIT.value
     tiles = triton.cdiv(n, TILE.value)
-    programs = min(programs_at_once(u.device), n_pairs * tiles)
+    at_once = 1  # Triton's interpreter runs programs in sequence
+    if u.device.type == "cuda":  # programs wait for each other, so all must run at once
+        at_once = PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(u.device).multi_processor_count
+    programs = min(at_once, n_pairs * tiles)
     strict = dict(enable_fp_fusion=False, num_warps=TILE.value // 32)
     for warp in range(WARPS):
         warp_kernel[tiles, n_pairs](planes, i0, flow, data, h, w, **strict)
@@ -67,13 +70,6 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
                 launch_cooperative_grid=programs > 1, maxnreg=REGISTERS, **strict,
             )  # fmt: skip
     return flow[0].view(u.shape)
-
-
-def programs_at_once(device: torch.device) -> int:
-    """Return how many programs can wait for each other: all must run at once, so the GPU's size is the limit."""
-    if device.type != "cuda":
-        return 1  # Triton's interpreter runs programs in sequence
-    return PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @triton.jit
