@@ -127,15 +127,6 @@ def load_code(options: Sequence[str], architecture: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of a GPU: number of processors, blocks per cluster, and bytes of shared memory per block."""
-
-    processors: int
-    blocks: int
-    memory: int
-
-
-@dataclass(frozen=True)
 class Layout:
     """The number of blocks for a scale, and the bytes of shared memory of each."""
 
@@ -143,16 +134,19 @@ class Layout:
     memory: int
 
 
-def layouts(h: int, w: int, limits: Limits) -> list[Layout]:
-    """Return the layouts that fit images (h, w), fewest blocks first; empty if the images are too large."""
+def layouts(h: int, w: int, most_blocks: int, block_memory: int) -> list[Layout]:
+    """Return the layouts that fit images (h, w), fewest blocks first; empty if the images are too large.
+
+    A cluster of the GPU has at most `most_blocks`, each with `block_memory` bytes of shared memory.
+    """
     found = []
-    pixels = THREADS * (PIXELS if limits.blocks > 1 else PIXELS_ALONE)
+    pixels = THREADS * (PIXELS if most_blocks > 1 else PIXELS_ALONE)
     for blocks in BLOCKS:
         rows = -(-h // blocks)  # of a band
         memory = PLANES * 4 * (rows + 1) * w
         # a median reaches two rows into the next band
-        fits = rows * w <= pixels and memory + STATIC <= limits.memory and (blocks == 1 or rows >= 2)
-        if fits and blocks <= limits.blocks:
+        fits = rows * w <= pixels and memory + STATIC <= block_memory and (blocks == 1 or rows >= 2)
+        if fits and blocks <= most_blocks:
             found.append(Layout(blocks, memory))
     return found
 
@@ -167,27 +161,28 @@ class ClusterKernel:
         properties = torch.cuda.get_device_properties(device)
         capability = properties.major, properties.minor
         self.clusters = capability >= WITH_CLUSTERS
+        self.processors = properties.multi_processor_count
         architecture = f"sm_{capability[0]}{capability[1]}"
         code = load_code(compile_options(self.clusters), architecture)
         self._enter()
         self.function = self._call("cuModuleGetFunction", self._call("cuModuleLoadData", code), FUNCTION)
         optin = self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        memory = self._call("cuDeviceGetAttribute", optin, self._call("cuDeviceGet", device.index))
+        self.block_memory = self._call("cuDeviceGetAttribute", optin, self._call("cuDeviceGet", device.index))
+        memory = self.block_memory - STATIC
         kinds = self.driver.CUfunction_attribute
         dynamic = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        self._call("cuFuncSetAttribute", self.function, dynamic, memory - STATIC)
+        self._call("cuFuncSetAttribute", self.function, dynamic, memory)
         self._at_once: dict[Layout, int] = {}
-        blocks = 1
+        self.blocks = 1
         if self.clusters:
             non_portable = kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             self._call("cuFuncSetAttribute", self.function, non_portable, 1)
-            blocks = max((n for n in BLOCKS[1:] if self._clusters_at_once(Layout(n, memory - STATIC))), default=1)
-        self.limits = Limits(properties.multi_processor_count, blocks, memory)
-        self.about = f"CUDA C++ for {architecture}, up to {blocks} blocks per pair"
+            self.blocks = max((n for n in BLOCKS[1:] if self._clusters_at_once(Layout(n, memory))), default=1)
+        self.about = f"CUDA C++ for {architecture}, up to {self.blocks} blocks per pair"
 
     def fits(self, h: int, w: int) -> bool:
         """Return whether a scale of this size fits."""
-        return bool(layouts(h, w, self.limits))
+        return bool(layouts(h, w, self.blocks, self.block_memory))
 
     def solve_scale(self, i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
         """Return the flow u (B, 2, H, W) float32, refined at one scale of the images i0, i1 (B, H, W) float32.
@@ -195,12 +190,12 @@ class ClusterKernel:
         The kernel runs asynchronously on torch's current stream. Raises FlowError for a size that does not fit.
         """
         n_pairs, h, w = i0.shape
-        fitting = layouts(h, w, self.limits)
+        fitting = layouts(h, w, self.blocks, self.block_memory)
         if not fitting:
             raise FlowError(f"Images of {w}x{h} pixels are larger than a cluster of this GPU's thread blocks holds.")
         # The fewest blocks per pair that keep all processors busy: few blocks wait less for each other, many blocks
         # finish a single pair sooner. This was derived, not measured.
-        busy = (layout for layout in fitting if n_pairs * layout.blocks >= self.limits.processors)
+        busy = (layout for layout in fitting if n_pairs * layout.blocks >= self.processors)
         layout = next(busy, fitting[-1])
         planes, i0, flow = image_planes(i1), i0.contiguous(), u.clone(memory_format=torch.contiguous_format)
         queue = torch.zeros(1, dtype=torch.int32, device=u.device)  # how many pairs have been taken
@@ -224,7 +219,7 @@ class ClusterKernel:
     def _clusters_at_once(self, layout: Layout) -> int:
         """Return how many clusters run at the same time; 0 if not even one fits."""
         if not self.clusters:
-            return self.limits.processors
+            return self.processors
         if layout not in self._at_once:
             code, number = self.driver.cuOccupancyMaxActiveClusters(self.function, self._config(layout, 1))
             self._at_once[layout] = 0 if int(code) else number  # more blocks than the GPU knows are an error

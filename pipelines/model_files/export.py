@@ -16,13 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr import __version__, exported, streaming
-from lstr.errors import (
-    CheckpointError,
-    ConfigError,
-    NetworkRuntimeError,
-    WeightsError,
-    install_hint,
-)
+from lstr.errors import CheckpointError, ConfigError, NetworkRuntimeError, WeightsError, install_hint
 from lstr.exported import MAX_STREAMS, ExportedStep, open_step
 from lstr.exported_graphs import OPSET, describe, make_graph
 from lstr.extractors.flow.workers import flow_workers

@@ -27,7 +27,6 @@ from lstr.extractors.flow.tvl1_cluster import (
     STATIC,
     THREADS,
     ClusterKernel,
-    Limits,
     bindings,
     compile_kernel,
     compile_options,
@@ -39,7 +38,7 @@ from tests.support.flow_frames import distance, grey_of, hard_frames, moved, nee
 from tests.support.processes import check_process
 
 FULL = (WARPS, OUTER, INNER)
-HOPPER = Limits(processors=132, blocks=16, memory=232_448)
+HOPPER = {"most_blocks": 16, "block_memory": 232_448}
 
 
 def host_solver(host: ctypes.CDLL, blocks: int, schedule=FULL):
@@ -48,7 +47,7 @@ def host_solver(host: ctypes.CDLL, blocks: int, schedule=FULL):
     def solve(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
         planes, i0, flow = image_planes(i1).contiguous(), i0.contiguous(), u.contiguous().clone()
         (h, w), bound = i0.shape[1:], ctypes.c_float(stop_bound(*i0.shape[1:]))
-        fitting = [layout.blocks for layout in layouts(h, w, HOPPER)]
+        fitting = [layout.blocks for layout in layouts(h, w, **HOPPER)]
         chosen = max((n for n in fitting if n <= blocks), default=fitting[0])
         for k in range(len(i0)):
             pointers = (ctypes.c_void_p(tensor[k].data_ptr()) for tensor in (planes, i0, flow))
@@ -182,7 +181,7 @@ def test_the_flow_is_equal_for_each_number_of_blocks(h, w, host):
     """Bands that do not divide the height, a last band of one row, blocks without a row, rows longer than a block."""
     frames = np.stack(moved(h, w, dx=1.0, dy=-1.0))
     expected = flow.native_flow(*frames)
-    fitting = [layout.blocks for layout in layouts(h, w, HOPPER)]
+    fitting = [layout.blocks for layout in layouts(h, w, **HOPPER)]
     assert {4, 8} <= set(fitting)
     for blocks in fitting:
         assert np.array_equal(solved(frames, host_solver(host, blocks))[0], expected), f"{blocks} blocks"
