@@ -33,11 +33,6 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def default_device() -> str:
-    """Return `cuda` on a machine with a GPU, else `cpu`."""
-    return "cuda" if has_gpu() else "cpu"
-
-
 def fast_precision(device: str) -> str:
     """Return `bf16` where networks are faster in it on this device, else `float32`.
 
@@ -55,13 +50,13 @@ def fast_precision(device: str) -> str:
 
 
 def choose_device(wanted: str | None) -> str:
-    """Return an available torch device: `wanted` (cpu, cuda or cuda:N), else $LSTR_DEVICE, else the default one.
+    """Return an available torch device: `wanted` (cpu, cuda or cuda:N), else $LSTR_DEVICE, else the GPU or the CPU.
 
     Raises DeviceError for one that this machine or this build of torch lacks, and for any other name.
     """
     wanted = wanted or os.environ.get("LSTR_DEVICE")
     if wanted is None:
-        return default_device()
+        return "cuda" if has_gpu() else "cpu"
     if wanted == "cpu":
         return wanted
     kind, _, number = wanted.partition(":") if isinstance(wanted, str) else ("", "", "")

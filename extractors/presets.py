@@ -69,10 +69,6 @@ class Preset(OfStreams[StreamPreset]):
     change: StreamPreset | None = None
     pose: StreamPreset | None = None
 
-    def size_of(self, stream: str) -> tuple[int, int]:
-        """Return height and width of the input of a stream's network, in pixels."""
-        return self.parts[stream].size or (self.crop, self.crop)
-
     @property
     def algorithm(self) -> str | None:
         """The algorithm of optical flow; None without flow."""
@@ -225,7 +221,7 @@ def read_preset(path: str | Path) -> Preset:
             entry = get_network(part.network)
         except RecipeError as error:
             raise RecipeError(f"{path}: {stream}.network: {error}", error.hint) from error
-        if not all(map(entry.fits, preset.size_of(stream))):
+        if not all(map(entry.fits, part.size or [preset.crop])):
             entry_name = f"{stream}.size is {list(part.size)}" if part.size else f"crop is {preset.crop}"
             raise RecipeError(f"{path}: {entry_name}.", f"write {entry.sides} for {entry.name}.")
     return preset
