@@ -134,22 +134,20 @@ OPENERS: dict[str, Callable[[torch.device], Solver]] = {"cluster": _cluster, "tr
 
 
 def try_pair(solver: Solver, device: torch.device) -> None:
-    """Solve one pair and wait for the result. Raises FlowError if it differs from OpenCV's flow."""
-    i0, i1 = (image.to(device) for image in small_pair())
-    flow = solver.solve(i0[None], i1[None], i0.new_zeros(1, 2, PAIR_SIDE, PAIR_SIDE))
+    """Solve a pattern and the pattern shifted right by 0.7 pixels, and wait for the result.
+
+    Raises FlowError if it differs from OpenCV's flow.
+    """
+    y, x = torch.meshgrid(*[torch.arange(PAIR_SIDE, dtype=torch.float64)] * 2, indexing="ij")
+    images = []
+    for at in (x, x - 0.7):
+        image = (127 + 60 * torch.sin(at / 2.5) + 50 * torch.cos(y / 3 + at / 4)).round().float()
+        images.append(image[None].to(device))
+    i0, i1 = images
+    flow = solver.solve(i0, i1, i0.new_zeros(1, 2, PAIR_SIDE, PAIR_SIDE))
     means = flow.mean((2, 3))[0].tolist()
     if not max(abs(a - b) for a, b in zip(means, PAIR_FLOW, strict=True)) < PAIR_TOLERANCE:  # also for NaN
         raise FlowError(f"The {solver.name} kernel of TV-L1 computes a different flow from OpenCV.")
-
-
-def small_pair() -> tuple[Tensor, Tensor]:
-    """Return a pattern, and the pattern shifted right by 0.7 pixels, (PAIR_SIDE, PAIR_SIDE) float32, rounded."""
-    y, x = torch.meshgrid(*[torch.arange(PAIR_SIDE, dtype=torch.float64)] * 2, indexing="ij")
-
-    def pattern(x: Tensor) -> Tensor:
-        return (127 + 60 * torch.sin(x / 2.5) + 50 * torch.cos(y / 3 + x / 4)).round().float()
-
-    return pattern(x), pattern(x - 0.7)
 
 
 def flow_between(frames: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from tests.support.flow_frames import needs_kernel, texture
 
 
 def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """Solve `small_pair`, which has one scale, with the compiled kernel of the processor."""
+    """Solve the pair of `try_pair`, which has one scale, with the compiled kernel of the processor."""
     return torch.from_numpy(workers_module.native_flow(*(i[0].byte().numpy() for i in (i0, i1)))).movedim(-1, 0)[None]
 
 
