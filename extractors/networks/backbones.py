@@ -62,7 +62,7 @@ class ResidualBlock(nn.Module):
         return self.relu(out + (x if self.downsample is None else self.downsample(x)))
 
 
-class ResNet(nn.Module):
+class ResNet(nn.Sequential):
     """A ResNet of 18 or 50 layers: (B, C, H, W) → maps (B, 512 or 2048, H/32, W/32), not pooled."""
 
     def __init__(self, depth: int, in_channels: int = 3):
@@ -77,11 +77,6 @@ class ResNet(nn.Module):
                 n_in = 4 * width if bottleneck else width
             stages.append(nn.Sequential(*blocks))
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images → maps."""
-        x = self.maxpool(self.conv1(x))
-        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
 
 
 # BN-Inception as the flow network of TSN. The three published layouts (tsn-pytorch, Cadene, mmaction v0) agree on
