@@ -98,16 +98,14 @@ class Recipe(OfStreams[NetworkRecipe]):
     flow: NetworkRecipe | None
     fps: int = FPS
     chunk: int = CHUNK
-    # index in the chunk of the frame the RGB network sees
-    rgb_frame: Annotated[int, Meta(ge=0, lt=CHUNK)] = RGB_FRAME
+    rgb_frame: Annotated[int, Meta(ge=0, lt=CHUNK)] = RGB_FRAME  # index in the chunk of the frame the RGB network sees
     long_side: Side = 320  # pixels; aspect kept, never enlarged
     resize: str = "area"
     flow_algorithm: str | None = "tvl1-opencv5"
     flow_bound: PositiveNumber = BOUND
     short_side: Side = 256
     crop: Side = 224
-    # how the networks' weights and products are rounded: float32 or bf16
-    precision: Precision = "float32"
+    precision: Precision = "float32"  # how the networks' weights and products are rounded: float32 or bf16
     grey: NetworkRecipe | None = None
     difference: NetworkRecipe | None = None
     change: NetworkRecipe | None = None

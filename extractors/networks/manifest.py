@@ -28,8 +28,7 @@ class PublishedFile:
     network: str  # its name in NETWORKS, or `timm:NAME`
     dataset: str  # training data set; part of the name of the feature folder, as in `rgb_kinetics_resnet50`
     address: str
-    # first hex digits of the file's SHA-256; None where the authors published no hash
-    sha256_prefix: str | None
+    sha256_prefix: str | None  # first hex digits of the file's SHA-256; None where the authors published no hash
     licence: str | None  # the licence of the repository that published it; None where none was found
     # `kinetics` or `activitynet`: the published LSTR features that used it; `imagenet`: weights that are installed with
     # lstr

@@ -108,8 +108,7 @@ class ModelCard:
     # on
     seen: Mapping[str, str]
     mAP: Number | None = None  # mAP on the videos that chose its epoch
-    # the fold it was not trained on, from 1; None for the network of all training videos
-    fold: int | None = None
+    fold: int | None = None  # the fold it was not trained on, from 1; None for the network of all training videos
     # its initial weights; None for random weights, and for files from before this entry existed
     origin: Origin | None = None
 

@@ -68,8 +68,7 @@ class CachedVideo:
     path: Path
     chunks: NDArray[np.uint8]
     record: Mapping[str, Any]
-    # The recipe of the chunks
-    recipe: Mapping[str, Any]
+    recipe: Mapping[str, Any]  # the recipe of the chunks
 
     def __len__(self) -> int:
         return len(self.chunks)

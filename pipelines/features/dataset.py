@@ -72,8 +72,7 @@ class LabelledVideo:
     id: str
     features: TwoStreamArray
     targets: NDArray[np.uint8]
-    # Streams with a network that was trained on this video, according to its record
-    seen: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()  # streams with a network that was trained on this video, according to its record
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,7 @@ class Dataset:
 
     folder: FeatureFolder
     labels: Labels
-    # The label file, for messages
-    source: str
+    source: str  # the label file, for messages
 
     def only(self, streams: Collection[str]) -> "Dataset":
         """Return the data set with the features of these streams; unchanged without names."""

@@ -90,16 +90,12 @@ class Outcome:
     source: Place
     state: str
     chunks: int = 0
-    # Time from opening the video to writing its record
-    seconds: float = 0.0
-    # Working time of each stage in seconds, as in the record
-    stages: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0  # time from opening the video to writing its record
+    stages: dict[str, float] = field(default_factory=dict)  # working time of each stage in seconds, as in the record
     reason: str = ""
     hint: str = ""
-    # A warning
-    note: str = ""
-    # The traceback of an unexpected error
-    traceback: str = ""
+    note: str = ""  # a warning
+    traceback: str = ""  # the traceback of an unexpected error
 
 
 @dataclass
@@ -190,10 +186,8 @@ class Plan:
 
     output: Place
     videos: tuple[PlannedVideo, ...]
-    # Bytes of the features of all streams, per chunk
-    row_bytes: int
-    # Core seconds per chunk in the finished videos; None without finished videos
-    rate: float | None
+    row_bytes: int  # bytes of the features of all streams, per chunk
+    rate: float | None  # core seconds per chunk in the finished videos; None without finished videos
     share: Share
 
     def of(self, state: str) -> list[PlannedVideo]:

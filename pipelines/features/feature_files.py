@@ -44,12 +44,9 @@ REPAIR = "make the features of this video again, or remove the file."
 class Stated:
     """The user's description of a folder of features; empty entries are unknown."""
 
-    # Rows per second, such as `7.5`, `30/4` or `30000/1001`
-    rate: str = ""
-    # Seconds into the video at which the first row's chunk begins
-    offset: str = ""
-    # Description of the features for the user: `I3D, Kinetics`
-    name: str = ""
+    rate: str = ""  # rows per second, such as `7.5`, `30/4` or `30000/1001`
+    offset: str = ""  # seconds into the video at which the first row's chunk begins
+    name: str = ""  # description of the features for the user: `I3D, Kinetics`
 
     def __post_init__(self) -> None:
         """Raise ConfigError for impossible values."""

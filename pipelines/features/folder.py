@@ -51,14 +51,10 @@ class FeatureFolder:
     """One or more feature folders of one recipe, opened for reading."""
 
     paths: tuple[Path, ...]
-    # The folder of each stream, in the order of STREAMS, in the first of `paths`
-    folders: Mapping[str, Path]
-    # The files of each stream, by video id
-    files: Mapping[str, Mapping[str, Path]]
-    # None for features of other programs
-    recipe: Recipe | None
-    # The description of features that are not in the layout above; None for this layout
-    stated: Stated | None = None
+    folders: Mapping[str, Path]  # the folder of each stream, in the order of STREAMS, in the first of `paths`
+    files: Mapping[str, Mapping[str, Path]]  # the files of each stream, by video id
+    recipe: Recipe | None  # None for features of other programs
+    stated: Stated | None = None  # the description of features that are not in the layout above; None for this layout
     _widths: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property

@@ -32,8 +32,7 @@ class StoredRecipe:
     """A recipe with weights, from a feature folder or a checkpoint."""
 
     recipe: Recipe
-    # Its source, for messages
-    origin: str
+    origin: str  # its source, for messages
     # Batch-norm statistics of its random networks, by stream
     calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     # The weights files of its networks by stream, if known

@@ -225,13 +225,10 @@ class VideoExtractor:
 
     folder: OutputFolder
     networks: FoldNetworks
-    # None if the recipe has no flow
-    flow: FlowWorkers | None
-    # Caches that may contain a video's chunks
-    caches: Sequence[ChunkCache] = ()
+    flow: FlowWorkers | None  # None if the recipe has no flow
+    caches: Sequence[ChunkCache] = ()  # caches that may contain a video's chunks
     allow_damaged: bool = False
-    # Number of videos that `engine` extracts at once, with shared networks and flow
-    at_once: int = 1
+    at_once: int = 1  # number of videos that `engine` extracts at once, with shared networks and flow
 
     def engine(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
         """Extract videos without another process. Raises as `extract`."""

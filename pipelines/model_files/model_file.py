@@ -68,8 +68,7 @@ class ModelFile:
     """An opened model file. Only model.json is read; weights are read, and checked by hash, at their first use."""
 
     path: Path
-    # The content of model.json.
-    about: Mapping[str, Any]
+    about: Mapping[str, Any]  # the content of model.json
 
     @property
     def classes(self) -> tuple[str, ...]:
