@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from time import monotonic
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, TypeAlias
 
 import av
 
@@ -45,16 +45,7 @@ NETWORK = {  # allowed protocols by URL scheme, and additional demuxers
     "tcp": ("tcp", ""),
 }
 
-
-class Readable(Protocol):
-    """The part of a binary file object that FFmpeg needs."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes; empty at the end."""
-        ...
-
-
-Source = str | Path | Readable  # A path, a URL (a string with ://), or a binary file object.
+Source: TypeAlias = "str | Path | BinaryIO | Pipe"  # a path, a URL (a string with ://), or a binary file object
 
 
 def open_container(
@@ -76,7 +67,7 @@ def open_container(
     if scheme and scheme not in NETWORK:
         known = ", ".join(f"{name}://" for name in NETWORK)
         raise VideoError(f"{shown(source)} is not a supported address.", f"name a path, or one with {known}.")
-    opened: str | Readable
+    opened: str | BinaryIO | Pipe
     if scheme:
         (protocols, more), opened = NETWORK[scheme], str(source)
     elif isinstance(source, str | Path):
