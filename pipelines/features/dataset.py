@@ -96,7 +96,8 @@ class Split:
         folder, videos = self.folder, self.videos
         if folder.recipe and streams and not set(folder.recipe.streams) <= set(streams):
             folder = folder.only(streams)
-            videos = [replace(v, features=features_of(folder, v.id, self.labels.videos[v.id].n_chunks)) for v in videos]
+            loaded = {v.id: folder.load(v.id, self.labels.videos[v.id].n_chunks) for v in videos}
+            videos = [replace(v, features=TwoStreamArray(*loaded[v.id])) for v in videos]
         wanted = (config.rgb_dim, config.flow_dim)
         for stream, want, has in zip(MODEL_STREAMS, wanted, videos[0].features.dims, strict=True):
             if want not in (0, has):
@@ -121,11 +122,6 @@ class Split:
     def clock(self) -> Clock:
         """The clock of its chunks."""
         return self.folder.clock
-
-
-def features_of(folder: FeatureFolder, video_id: str, length: int | None = None) -> TwoStreamArray:
-    """Return the features of a video, at most `length` chunks. Raises as `FeatureFolder.load`."""
-    return TwoStreamArray(*(array.until(length) for array in folder.load(video_id)))
 
 
 def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
@@ -197,7 +193,7 @@ class Dataset:
         videos, clock = [], self.folder.clock
         for video_id in sorted(wanted.keys() & present):
             label = wanted[video_id]
-            array = features_of(self.folder, video_id, label.n_chunks)
+            array = TwoStreamArray(*self.folder.load(video_id, label.n_chunks))
             if not len(array):  # an error of the labels unless missing features are skipped
                 continue
             seen = streams_trained_on(self.folder.read_record(video_id)) or ()

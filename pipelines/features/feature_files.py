@@ -199,10 +199,6 @@ class FeatureRows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def until(self, length: int | None) -> "FeatureRows":
-        """Return the first rows, at most `length`."""
-        return self if length is None else FeatureRows(self.files, min(len(self), length))
-
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
         """Return rows by any numpy index. Raises RecipeError if they cannot be read, or are not finite."""
         # A model without a long memory requests no rows for it; do not open files then.

@@ -130,13 +130,14 @@ class FeatureFolder:
         """Return the number of chunks of a video. Raises as `arrays`."""
         return len(next(iter(self.arrays(video_id).values())))
 
-    def load(self, video_id: str) -> tuple[FeatureRows, FeatureRows]:
-        """Return a model's inputs, RGB (L, D) and flow (L, D); (L, 0) for a missing input.
+    def load(self, video_id: str, most: int | None = None) -> tuple[FeatureRows, FeatureRows]:
+        """Return a model's inputs, RGB (L, D) and flow (L, D), at most `most` chunks; (L, 0) for a missing input.
 
         All streams except flow are joined in the order of STREAMS to RGB. Raises as `arrays`.
         """
         arrays = self.arrays(video_id)
         length = len(next(iter(arrays.values())))
+        length = length if most is None else min(length, most)
         parts = ([a.files[0] for s, a in arrays.items() if (s in PICTURES) is pictures] for pictures in (True, False))
         rgb, flow = (FeatureRows(files, length) for files in parts)
         return rgb, flow
