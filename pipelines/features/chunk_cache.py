@@ -120,6 +120,11 @@ class CachedVideo:
             return False
         return True
 
+    def drop(self) -> None:
+        """Remove the video from its cache, so that it is decoded again."""
+        for path in (_record(self.path), self.path):
+            path.unlink(missing_ok=True)
+
 
 def _greys(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Convert frames (6, H, W, 3) or (6, H, W) to grey (6, H, W)."""
@@ -223,11 +228,6 @@ class ChunkCache:
         """Return the shape (P, H, W) of a video's chunks, in bytes."""
         width, height = video.size(self.recipe["long_side"])
         return planes_of(self.recipe), height, width
-
-    def drop(self, video: CachedVideo) -> None:
-        """Remove a video, so that it is decoded again."""
-        for path in (_record(video.path), video.path):
-            path.unlink(missing_ok=True)
 
     def make_room(self, wanted: int, keep: Collection[Path] = ()) -> None:
         """Remove the least recently used videos until `wanted` more bytes fit. Raises OutputError if they cannot."""

@@ -279,11 +279,11 @@ class VideoExtractor:
         twostream = copy(chosen)  # a copy has separate timings
         start, note = perf_counter(), ""
         cached = None
-        for cache in self.caches:
-            cached = cache.find(sha256) if sha256 else None
-            if cached is None or (cached.record["decoded"]["decode_errors"] and not self.allow_damaged):
-                cached = None
-                continue
+        for found in (cache.find(sha256) for cache in self.caches) if sha256 else ():
+            if found is not None and (self.allow_damaged or not found.record["decoded"]["decode_errors"]):
+                cached = found
+                break
+        if cached is not None:
             facts = dict(cached.record["decoded"])
             if "flow" not in twostream.recipe.streams:
                 facts["flow_backend"] = None
@@ -296,9 +296,8 @@ class VideoExtractor:
             try:
                 arrays, _ = yield from _write_arrays(video_id, folder, twostream, rows, name, announced)
             except CacheError as error:
-                cache.drop(cached)
+                cached.drop()
                 cached, note = None, f"{error} {source} was decoded instead."
-            break
         if cached is None:
             video, reader, chunks = open_chunks(source, twostream.recipe.long_side, self.allow_damaged)
             width, height = video.size(twostream.recipe.long_side)

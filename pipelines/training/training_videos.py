@@ -298,7 +298,7 @@ def fill(
             chunks = find_chunks(cache, video.sha256)
             damaged = chunks if chunks and not (yield from chunks.verify(video_id)) else None
             if damaged:
-                cache.drop(damaged)
+                damaged.drop()
             is_kept = chunks is not None and not damaged
             if chunks is None or damaged:
                 with local_copy(video.source) as (path, _):

@@ -148,7 +148,7 @@ def remove_after_lookup(array, monkeypatch):
 
     def find_and_remove(cache, sha256):
         video = find(cache, sha256)
-        cache.drop(video)
+        video.drop()
         return video
 
     monkeypatch.setattr(ChunkCache, "find", find_and_remove)

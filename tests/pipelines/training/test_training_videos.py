@@ -192,6 +192,6 @@ def test_an_unexpected_error_skips_a_video(tmp_path, monkeypatch, stage, failed)
         assert "Traceback" in (failed.folder / "logs" / "bad.log").read_text()
         assert fill_cache(videos, cache, failed, workers)[1] == ["done", "kept"]
         inject(monkeypatch.setattr, "decode", MemoryError())
-        cache.drop(cache.find(sha256_of(videos["bad"])))
+        cache.find(sha256_of(videos["bad"])).drop()
         with pytest.raises(ExhaustedError):
             fill_cache(videos, cache, failed, workers)
