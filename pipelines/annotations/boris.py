@@ -30,10 +30,8 @@ START, STOP, POINT = "START", "STOP", "POINT"
 class Event(NamedTuple):
     """A coded event. Without a `status`, the events of a state alternately start and stop it."""
 
-    # Its place in the file, as the beginning of a sentence: `Line 3`
-    place: str
-    # Seconds from the start of the observation
-    time: float
+    place: str  # its place in the file, as the beginning of a sentence: `Line 3`
+    time: float  # seconds from the start of the observation
     subject: str
     code: str
     modifiers: str = ""
@@ -45,10 +43,8 @@ class Observation(NamedTuple):
 
     name: str
     files: Sequence[str]
-    # In seconds from the start of the observation
-    bouts: list[Segment]
-    # Duration of each file in seconds, if known
-    lengths: Mapping[str, float]
+    bouts: list[Segment]  # in seconds from the start of the observation
+    lengths: Mapping[str, float]  # duration of each file in seconds, if known
     subset: str | None = None
 
 

@@ -99,24 +99,16 @@ class Detection:
     """A finished detection on one video, with everything that pages and images show."""
 
     id: str
-    # The lstr-timeline/1 document.
-    timeline: dict[str, Any]
-    # (chunks, C)
-    scores: NDArray[np.floating] | None
-    # The events, as in the JSONL file.
-    events: Sequence[dict[str, Any]]
-    # The video file; None for other sources.
-    video: Path | None = None
-    # Labelled segments, to draw next to the detected ones.
-    truth: Sequence[Segment] | None = None
-    # The recipe of the features, shown on the page.
-    recipe: dict[str, Any] | None = None
+    timeline: dict[str, Any]  # the lstr-timeline/1 document
+    scores: NDArray[np.floating] | None  # (chunks, C)
+    events: Sequence[dict[str, Any]]  # the events, as in the JSONL file
+    video: Path | None = None  # the video file; None for other sources
+    truth: Sequence[Segment] | None = None  # labelled segments, to draw next to the detected ones
+    recipe: dict[str, Any] | None = None  # the recipe of the features, shown on the page
     # Initial weights of the networks and their licences by stream.
     origins: Mapping[str, str] = field(default_factory=dict)
-    # The index page of all videos, if one will be written.
-    index: Path | None = None
-    # Maximum size in bytes of a video that is embedded in the page.
-    embed: int = 0
+    index: Path | None = None  # the index page of all videos, if one will be written
+    embed: int = 0  # maximum size in bytes of a video that is embedded in the page
     # The people of each chunk by a model on poses, if there are any: `time` in seconds, and `people` as in its line.
     people: Sequence[dict[str, Any]] = ()
 
@@ -185,18 +177,14 @@ class Format:
     """Base class of label formats. A subclass sets these attributes, and overrides `read`, `text`, or both."""
 
     name: str
-    # Suffix of the name of a file for one video.
-    suffix: str = ""
+    suffix: str = ""  # suffix of the name of a file for one video
     # The information that it stores in addition to labels and times, a subset of EVERYTHING.
     holds: frozenset[str] = frozenset()
     # The same for its result format, if it has a separate one for segments with scores.
     holds_with_scores: frozenset[str] | None = None
-    # Whether one file can contain any number of videos.
-    holds_many: bool = False
-    # Whether a set consists of several files, so that a folder is read as a whole.
-    is_folder: bool = False
-    # Whether `read` itself converts frame numbers to seconds with `ConvertOptions.frames`.
-    counts_frames: bool = False
+    holds_many: bool = False  # whether one file can contain any number of videos
+    is_folder: bool = False  # whether a set consists of several files, so that a folder is read as a whole
+    counts_frames: bool = False  # whether `read` itself converts frame numbers to seconds with `ConvertOptions.frames`
 
     @property
     def reads(self) -> bool:

@@ -119,8 +119,7 @@ class Column:
     name: str
     scale: int = 1
     counts_frames: bool = False
-    # Whether the column of ends has durations of segments
-    lasts: bool = False
+    lasts: bool = False  # whether the column of ends has durations of segments
 
 
 Columns = dict[str, Column]

@@ -49,8 +49,7 @@ class Findings:
     """Analysed checkpoints, their differences from the first one, and published results on the benchmark."""
 
     judged: Sequence[Evaluation]
-    # a row of `compare` for each checkpoint after the first
-    comparison: Sequence[dict[str, Any]] = ()
+    comparison: Sequence[dict[str, Any]] = ()  # a row of `compare` for each checkpoint after the first
     quoted: dict[str, Any] | None = None
     warnings: Sequence[str] = ()
 

@@ -63,8 +63,7 @@ class Sweep(NamedTuple):
 
     classes: tuple[str, ...]
     labels: NDArray[np.int64]
-    # (C, len(LEVELS)), as `false_alarms`
-    found: NDArray[np.int64]
+    found: NDArray[np.int64]  # (C, len(LEVELS)), as `false_alarms`
     false_alarms: NDArray[np.int64]
     hours: float
 

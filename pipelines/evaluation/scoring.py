@@ -65,16 +65,12 @@ class Evaluation:
 
     loaded: Checkpoint
     split: Split
-    # (L, C) of each video
-    scores: list[Scores]
+    scores: list[Scores]  # (L, C) of each video
     # mAP, mcAP and AP per class of the checkpoint and of both baselines, and how they were measured
     document: dict[str, Any]
-    # The chunks that are included in the means
-    rule: ScoringRule = EVERY_CHUNK
-    # Thresholds of single videos, by id
-    rules: Mapping[str, Rules] = field(default_factory=dict)
-    # Its name in reports and comparisons
-    name: str = ""
+    rule: ScoringRule = EVERY_CHUNK  # the chunks that are included in the means
+    rules: Mapping[str, Rules] = field(default_factory=dict)  # thresholds of single videos, by id
+    name: str = ""  # its name in reports and comparisons
 
     @cached_property
     def events(self) -> list[VideoEvents]:

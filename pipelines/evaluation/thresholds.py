@@ -50,8 +50,7 @@ class Scored:
 class Rule(NamedTuple):
     """Chosen thresholds, and their F1 on the videos they were chosen on; None without labels."""
 
-    # The rule for all classes together.
-    thresholds: Thresholds
+    thresholds: Thresholds  # the rule for all classes together
     f1: float | None
     # For the checkpoint: the same rule with separate start and end thresholds per class.
     by_class: Mapping[str, Thresholds]

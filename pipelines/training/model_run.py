@@ -200,10 +200,8 @@ class Task:
     split: Split
     model: WindowConfig
     config: TrainConfig
-    # videos that choose best.pt, and end the run early by `config.patience`
-    validation: Split | None = None
-    # the name that the checkpoint states as the origin of both configurations
-    preset: str | None = None
+    validation: Split | None = None  # videos that choose best.pt, and end the run early by `config.patience`
+    preset: str | None = None  # the name that the checkpoint states as the origin of both configurations
 
     def settings(self, device: str) -> dict:
         """Return all settings that define the run, as in config.json and the checkpoint."""

@@ -80,8 +80,7 @@ class NetworkFiles:
 
     folder: Path
     stream: str
-    # the fold that it never sees; None for the network of all videos
-    fold: int | None
+    fold: int | None  # the fold that it never sees; None for the network of all videos
 
     @property
     def name(self) -> str:
@@ -110,12 +109,10 @@ class Training:
 
     networks: NetworksToTrain
     labels: Labels
-    # by id: all that any pair learns from or is chosen by
-    videos: Mapping[str, CachedVideo]
+    videos: Mapping[str, CachedVideo]  # by id: all that any pair learns from or is chosen by
     pairs: list[Pair]
     folds: Mapping[str, int]
-    # of all networks together
-    limit: TimeLimit | None = None
+    limit: TimeLimit | None = None  # of all networks together
 
     def sha256(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the SHA-256 of video files by id."""

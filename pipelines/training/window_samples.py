@@ -162,10 +162,8 @@ class Batch(NamedTuple):
     """One process's share of an optimiser step, on the CPU, in pieces that the model processes in sequence."""
 
     pieces: list[Piece]
-    # of all processes together
-    n_windows: int
-    # the videos of this share's windows
-    videos: list[str]
+    n_windows: int  # of all processes together
+    videos: list[str]  # the videos of this share's windows
 
 
 def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Result], readers: int) -> Generator[Result, None, None]:

@@ -64,12 +64,10 @@ class Recording:
     ring: PacketRing
     # times on the monotonic clock: when the event was decided, and when its last packet arrives
     decided: float
-    # seconds from the start of the event to its decision
-    lag: float
+    lag: float  # seconds from the start of the event to its decision
     until: float = inf
     file: ClipFile | None = None
-    # seconds from the start of the clip to the decision
-    decided_at: float = 0.0
+    decided_at: float = 0.0  # seconds from the start of the clip to the decision
     path: Path = Path()
     temporary: ExitStack = field(default_factory=ExitStack)
 

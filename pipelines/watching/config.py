@@ -169,10 +169,8 @@ class SourceConfig(Table, frozen=True):
     """One camera or stream."""
 
     address: Address
-    # a model file for this source only
-    model: Path | None = None
-    # where motion counts; empty for everywhere
-    zones: Zones = ()
+    model: Path | None = None  # a model file for this source only
+    zones: Zones = ()  # where motion counts; empty for everywhere
 
     def __post_init__(self) -> None:
         parse_zones([[[*corner] for corner in zone] for zone in self.zones])
@@ -212,22 +210,17 @@ class NotificationConfig(Table, frozen=True):
     """When channels are notified, for actions that set nothing else."""
 
     cooldown: Seconds = Seconds(0)
-    # maximum number of events per hour and channel
-    max_per_hour: Annotated[int, Meta(ge=1)] | None = None
-    # when no channel is notified
-    quiet: tuple[Hours, ...] = ()
+    max_per_hour: Annotated[int, Meta(ge=1)] | None = None  # maximum number of events per hour and channel
+    quiet: tuple[Hours, ...] = ()  # when no channel is notified
 
 
 class PageConfig(Table, frozen=True):
     """Where the page is served."""
 
     host: Host = "127.0.0.1"
-    # None is the port of the last run, else the default one
-    port: Port | None = None
-    # names by which other machines or a proxy reach the page
-    hosts: tuple[PageHost, ...] = ()
-    # whether a proxy states correctly that a request came by https
-    trusted_proxy: bool = False
+    port: Port | None = None  # None is the port of the last run, else the default one
+    hosts: tuple[PageHost, ...] = ()  # names by which other machines or a proxy reach the page
+    trusted_proxy: bool = False  # whether a proxy states correctly that a request came by https
 
 
 class HistoryConfig(Table, frozen=True):
@@ -239,41 +232,30 @@ class HistoryConfig(Table, frozen=True):
 class ClipsConfig(Table, frozen=True):
     """Which part of the video is kept of an event, and the limits of all clips."""
 
-    # minimum number of seconds before the action, because a clip begins with a key frame
-    before: Seconds = Seconds(5)
+    before: Seconds = Seconds(5)  # minimum number of seconds before the action, because a clip begins with a key frame
     after: Seconds = Seconds(5)
-    # maximum length of a clip; the event may last longer
-    max_length: Duration = Duration(120)
-    # maximum size of all clips with their images; the oldest are deleted first
-    max_size: Size = Size(10 * 2**30)
-    # days after which a clip is deleted
-    days: Days = 30.0
-    # maximum size of the latest packets of one source in memory
-    buffer_size: Size = Size(64 * 2**20)
+    max_length: Duration = Duration(120)  # maximum length of a clip; the event may last longer
+    max_size: Size = Size(10 * 2**30)  # maximum size of all clips with their images; the oldest are deleted first
+    days: Days = 30.0  # days after which a clip is deleted
+    buffer_size: Size = Size(64 * 2**20)  # maximum size of the latest packets of one source in memory
 
 
 class WatchConfig(Table, frozen=True):
     """The whole file."""
 
-    # the file itself
-    path: Path
-    # the model file of sources that name none; None is the default model
-    model: Path | None
-    # the folder of the history and the clips
-    data: Path
+    path: Path  # the file itself
+    model: Path | None  # the model file of sources that name none; None is the default model
+    data: Path  # the folder of the history and the clips
     sources: Mapping[str, SourceConfig]
     actions: Mapping[str, ActionConfig] = {}
     notifications: NotificationConfig = NotificationConfig()
-    # the subclass of Notifier and its table, by the name of the channel
-    channels: Mapping[str, tuple[Any, Any]] = {}
+    channels: Mapping[str, tuple[Any, Any]] = {}  # the subclass of Notifier and its table, by the name of the channel
     page: PageConfig = PageConfig()
     history: HistoryConfig = HistoryConfig()
-    # None keeps no video
-    clips: ClipsConfig | None = None
+    clips: ClipsConfig | None = None  # None keeps no video
     # whether frames are shown and may be stored; otherwise the page draws the people that a model on poses sees
     images: bool = True
-    # seconds without a frame after which a source counts as lost and is opened again
-    timeout: Duration = Duration(300)
+    timeout: Duration = Duration(300)  # seconds without a frame after which a source counts as lost and is opened again
 
 
 def read_config(path: str | Path) -> WatchConfig:

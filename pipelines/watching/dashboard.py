@@ -52,23 +52,17 @@ class SourceState:
     classes: tuple[str, ...] = ()
     thresholds: Mapping[str, Thresholds] = field(default_factory=dict)
     zones: Zones = ()
-    # whether its zones were drawn on the page
-    drawn: bool = False
+    drawn: bool = False  # whether its zones were drawn on the page
     status: Status | None = None
     # a byte for each class in each of the latest columns
     codes: deque[bytes] = field(default_factory=lambda: deque(maxlen=MAX_COLUMNS))
-    # the latest column
-    newest: int = -1
-    # from a chunk to its column; None before the first decision since it was opened
-    offset: int | None = None
+    newest: int = -1  # the latest column
+    offset: int | None = None  # from a chunk to its column; None before the first decision since it was opened
     decided_at: datetime | None = None
-    # when it was decided last, on the monotonic clock, or added
-    changed: float = field(default_factory=monotonic)
+    changed: float = field(default_factory=monotonic)  # when it was decided last, on the monotonic clock, or added
     frame: NDArray[np.uint8] | None = None
-    # the number of the latest frame
-    number: int = 0
-    # by a model on poses, of the latest decision
-    people: Sequence[Person] = ()
+    number: int = 0  # the number of the latest frame
+    people: Sequence[Person] = ()  # by a model on poses, of the latest decision
     # the number of the frame whose image was made last, when on the monotonic clock, and the image
     jpeg: tuple[int, float, bytes] = (0, 0.0, b"")
     encoding: threading.Lock = field(default_factory=threading.Lock)

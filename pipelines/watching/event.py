@@ -19,33 +19,22 @@ DAYS_PER_MONTH, DAYS_PER_YEAR = 30.44, 365.25
 class WatchedEvent:
     """One action on one source. Times are aware datetimes; scores are from 0 to 1."""
 
-    # the time and a random part: it sorts by time, and is a file name
-    id: str
+    id: str  # the time and a random part: it sorts by time, and is a file name
     source: str
     action: str
     start: datetime
-    # when it was detected, later than `start` by the delay of the thresholds
-    decided: datetime
-    # the score that reached the start threshold
-    score: float
-    # the highest score so far
-    top_score: float
-    # when it was last known to be active; its end if it has ended
-    seen: datetime
-    # None while it is active
-    end: datetime | None = None
-    # whether the source ended, not the action
-    still_active: bool = False
-    # the file name of the model
-    model: str = ""
+    decided: datetime  # when it was detected, later than `start` by the delay of the thresholds
+    score: float  # the score that reached the start threshold
+    top_score: float  # the highest score so far
+    seen: datetime  # when it was last known to be active; its end if it has ended
+    end: datetime | None = None  # None while it is active
+    still_active: bool = False  # whether the source ended, not the action
+    model: str = ""  # the file name of the model
     # false alarms per hour of this action at its threshold, as measured for the model
     false_alarms: float | None = None
-    # the file name of its clip, if there is one
-    clip: str = ""
-    # the file name of its image, if there is one
-    picture: str = ""
-    # a person's verdict: `right`, `wrong` or empty
-    verdict: str = ""
+    clip: str = ""  # the file name of its clip, if there is one
+    picture: str = ""  # the file name of its image, if there is one
+    verdict: str = ""  # a person's verdict: `right`, `wrong` or empty
 
     @property
     def seconds(self) -> float:

@@ -51,8 +51,7 @@ class Notice:
     id: int
     event: WatchedEvent
     channel: str
-    # `new` or `end`
-    phase: str
+    phase: str  # `new` or `end`
 
     @property
     def key(self) -> str:
@@ -69,10 +68,8 @@ class EventFilter:
     source: str | None = None
     action: str | None = None
     min_score: float | None = None
-    # the id of an event; only older ones are selected
-    before: str | None = None
-    # a channel; only active events whose start it has announced are selected
-    active_on: str | None = None
+    before: str | None = None  # the id of an event; only older ones are selected
+    active_on: str | None = None  # a channel; only active events whose start it has announced are selected
     limit: int | None = None
 
 

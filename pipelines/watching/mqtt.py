@@ -52,8 +52,7 @@ class MqttNotifier(Notifier):
         user: str = ""
         password: Secret = Secret("")
         tls: bool = False
-        # the beginning of the topics
-        prefix: Topic = "lstr"
+        prefix: Topic = "lstr"  # the beginning of the topics
         # the topic below which Home Assistant looks for entities; empty for no discovery
         discovery: Topic = "homeassistant"
 

@@ -38,10 +38,8 @@ class Notifier:
     name and `config` its table in the file, without `kind`. Raises ConfigError.
     """
 
-    # the entries of its table
-    Config: ClassVar[type[Struct]] = Struct
-    # whether it announces the end of an event too
-    sends_ends: ClassVar[bool] = True
+    Config: ClassVar[type[Struct]] = Struct  # the entries of its table
+    sends_ends: ClassVar[bool] = True  # whether it announces the end of an event too
 
     def __init__(self, name: str, config: Any):
         self.name, self.config = name, config

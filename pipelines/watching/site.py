@@ -75,8 +75,7 @@ class EventQuery(Struct, forbid_unknown_fields=True):
 
     action: str | None = None
     source: str | None = None
-    # on this machine's clock
-    day: date | None = None
+    day: date | None = None  # on this machine's clock
     score: float | None = None
     before: Annotated[str, Meta(pattern=f"^{EVENT_ID.pattern}$")] | None = None
     limit: int = 50

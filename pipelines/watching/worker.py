@@ -40,8 +40,7 @@ class Attempt:
     at: float = 0.0
     failures: int = 0
     opened: float = 0.0
-    # the error that the log has, until the source is decided again
-    error: str = ""
+    error: str = ""  # the error that the log has, until the source is decided again
     # whether it has ended by itself. An HLS event is a recording then, which is not decided again.
     is_over: bool = False
 
