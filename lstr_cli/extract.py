@@ -154,7 +154,8 @@ def _line(plan: "Plan") -> str:
     counts = f"{about['done']} done, {about['to_do']} to do"
     counts += f", {about['unreadable']} unreadable" if about["unreadable"] else ""
     before = f" ({about['failed_before']} failed before)" if about["failed_before"] else ""
-    line = f"plan: {about['files']} files, {console.clock(about['hours'] * 3600)} of video: {counts}{before}"
+    files = f"{about['files']} file{'s' * (about['files'] != 1)}"
+    line = f"plan: {files}, {console.clock(about['hours'] * 3600)} of video: {counts}{before}"
     if about["chunks_to_do"]:
         time = "" if about["seconds"] is None else f"about {console.clock(about['seconds'])} "
         processes = f"{about['processes']} processes × " if about["processes"] > 1 else ""

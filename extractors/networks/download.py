@@ -94,7 +94,7 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Cal
     except OSError as error:
         raise OutputError(
             f"{target.parent} cannot be written ({error.strerror or error}).",
-            "name another folder in $LSTR_HOME, or make room.",
+            "name another folder in $LSTR_HOME, or free some space.",
         ) from error
     finally:
         with suppress(OSError):

@@ -84,7 +84,7 @@ def find_videos(
             if not paths:
                 raise MissingPathError(
                     f"{named} contains no video.",
-                    f"name the files with any ending; in a folder, videos end in {', '.join(list(suffixes)[:5])} …",
+                    f"name each file; in a folder, only files that end in {', '.join(list(suffixes)[:5])} … are read.",
                 )
         elif named.exists():
             paths, folder = [named], named.parent

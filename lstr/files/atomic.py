@@ -81,10 +81,9 @@ def sweep(folder: Path, file_name: str = "") -> None:
 
 def unwritable(folder: Path, error: OSError) -> OutputError:
     """Return the error for a folder that cannot be written."""
-    return OutputError(
-        f"{folder} cannot be written ({error.strerror or error}).",
-        "choose another output folder with -o, or make room.",
-    )
+    hint = "choose another output folder with -o"
+    hint += ", or free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "."
+    return OutputError(f"{folder} cannot be written ({error.strerror or error}).", hint)
 
 
 def check_exists(path: Path) -> None:

@@ -424,8 +424,8 @@ class Loop:
             rows, places, inputs = [track.ready[0][0].features for track in tracks], [t.place for t in tracks], []
             for names in (PICTURES, ("flow",)):
                 parts = [np.stack([row[name] for row in rows]) for name in names if name in rows[0]]
-                inputs.append(np.concatenate(parts, axis=1) if parts else None)
-            scores = streams.step(places, *inputs)
+                inputs.append(streams.as_input(np.concatenate(parts, axis=1)) if parts else None)
+            scores = np.asarray(streams.module.step_streams(streams.model, streams.state, places, *inputs))
         except Exception as error:
             MODEL.mark(error)
             if len(tracks) == 1:

@@ -231,13 +231,6 @@ class Streams:
             with CAPTURING:  # no network may be captured at the same time
                 self.module.capture(self.model, self.state)
 
-    def step(
-        self, places: Sequence[int], pictures: NDArray[np.float32] | None, flow: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float32]:
-        """Return the scores (n, 1 + n_ahead, C) of the next chunk at n places, from features (n, D)."""
-        inputs = [part if part is None else self.as_input(part) for part in (pictures, flow)]
-        return np.asarray(self.module.step_streams(self.model, self.state, places, *inputs))
-
     def reset(self, places: Sequence[int]) -> None:
         """Forget every chunk at some places."""
         self.module.reset(self.state, places)

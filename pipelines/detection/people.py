@@ -52,14 +52,16 @@ class PeopleTracker:
         people = self._numbered(decision.time, self._places(features, shape))
         numbers = [person.id for person in people]
         own = {number: dict.fromkeys(self._classes, 0.0) for number in numbers}
-        if self._streams:  # the scores of each person, as if nobody else had ever been there
+        if streams := self._streams:  # the scores of each person, as if nobody else had ever been there
             for number in numbers:
                 if number not in self._owners:
                     place = next(at for at, owner in enumerate(self._owners) if owner not in numbers)
                     self._owners[place] = number
-                    self._streams.reset([place])
+                    streams.reset([place])
             rows = [only(features, [numbers.index(owner)] if owner in numbers else []) for owner in self._owners]
-            scores = self._streams.step(range(PEOPLE), np.stack(rows))[:, 0].tolist()
+            inputs = streams.as_input(np.stack(rows)), None
+            found = streams.module.step_streams(streams.model, streams.state, range(PEOPLE), *inputs)
+            scores = np.asarray(found)[:, 0].tolist()
             own = {n: dict(zip(self._classes, scores[self._owners.index(n)], strict=True)) for n in numbers}
         for label, (n, seen) in self._active.items():
             for person in people:

@@ -186,7 +186,8 @@ class Dataset:
         missing = sorted(wanted.keys() - present)
         if missing and not skip_missing:
             raise LabelsError(
-                f"{self.source} names {len(missing)} {subset} videos without features in {self.folder.path}: "
+                f"{self.source} names {len(missing)} {subset} video{'s' * (len(missing) > 1)} without features in "
+                f"{self.folder.path}: "
                 f"{few([self.folder.describe_missing(video_id) for video_id in missing])}.",
                 "extract them with `lstr extract`, or skip them with --set skip_missing=true.",
             )

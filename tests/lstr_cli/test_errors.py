@@ -1,8 +1,14 @@
-"""Wrong command lines and unsuitable files: one error with a hint, the exit code, and no output."""
+"""Wrong command lines and unsuitable files: one error with a hint, the exit code, and no output.
+
+`snapshots` has what each command shows. `LSTR_SNAPSHOTS=write pytest tests/lstr_cli/test_errors.py` writes it again.
+"""
 
 import json
+import os
+import re
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +20,7 @@ TRAIN = "train {features} -o {out} --preset lstr-small --labels"
 EVALUATE = "evaluate {checkpoint} {features} --labels"
 EXTRACT = "extract {videos} -o {out} --workers 1"
 LABEL = "label {videos} --no-browser"
+SNAPSHOTS = Path(__file__).with_name("snapshots")
 
 # exit code, command line, text in the error
 WRONG = [
@@ -111,9 +118,24 @@ def test_errors_name_the_cause(lstr, small_set, bad, tmp_path, monkeypatch, code
     monkeypatch.chdir(tmp_path)
     before = modification_times(bad), modification_times(small_set.features)
     places = {**vars(small_set), "video": small_set.videos / "scene_00.mp4", "bad": bad, "out": tmp_path / "out"}
-    assert_error(lstr(*(word.format(**places) for word in shlex.split(line))), code, text)
+    found = lstr(*(word.format(**places) for word in shlex.split(line)))
+    assert_error(found, code, text)
     assert not (tmp_path / "out").exists() and not list(small_set.videos.glob("labels*"))
     assert before == (modification_times(bad), modification_times(small_set.features))
+    err = found[2]
+    for path, name in ((tmp_path / "bad", "{bad}"), (f"{tmp_path}/", ""), (f"{small_set.videos.parent}/", "")):
+        err = err.replace(str(path), name)
+    check_snapshot(line, err[re.search("error: |failed: ", err).start() :])
+
+
+def check_snapshot(line, shown):
+    """Compare what a command line shows with the file of its command."""
+    path = SNAPSHOTS / f"{line.split()[0]}.txt"
+    known = re.findall(r"^\$ lstr (.*)\n((?:(?!\$ ).*\n)*)", path.read_text() if path.exists() else "", re.MULTILINE)
+    if os.environ.get("LSTR_SNAPSHOTS") == "write":
+        known = {**dict(known), line: shown}.items()
+        path.write_text("".join(f"$ lstr {name}\n{output}" for name, output in known))
+    assert dict(known).get(line) == shown
 
 
 def test_a_missing_device(lstr, small_set, tmp_path, monkeypatch):

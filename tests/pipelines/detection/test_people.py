@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -64,14 +65,13 @@ def test_shares_are_by_streams_in_which_one_person_is_alone(loaded):
     *_, end = events = decided(both, loaded)
     found, shares = decisions_of(events), first / (first + second)
     (started,), (ended,) = found[0].events, end.events
-    assert {person.id: person.share for person in started.people} == pytest.approx(
-        {1: shares[0], 2: 1 - shares[0]}, abs=1e-5
-    )
+    near = partial(pytest.approx, abs=1e-5)
+    assert {person.id: person.share for person in started.people} == near({1: shares[0], 2: 1 - shares[0]})
     mean = sum(first) / (sum(first) + sum(second))
-    assert [person.share for person in ended.people] == pytest.approx(sorted((mean, 1 - mean), reverse=True), abs=1e-5)
+    assert [person.share for person in ended.people] == near(sorted((mean, 1 - mean), reverse=True))
     for decision, share in zip(found, shares, strict=True):
         expected = [share, 1 - share] if decision.label == "wave" else [None, None]
-        assert [person.share for person in decision.people] == pytest.approx(expected, abs=1e-5)
+        assert [person.share for person in decision.people] == near(expected)
 
 
 def test_places_are_of_the_whole_image(loaded):

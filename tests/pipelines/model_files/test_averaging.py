@@ -36,10 +36,6 @@ def members(finetuned, tmp_path):
     return paths
 
 
-def features_of(model):
-    return np.random.default_rng(0).normal(size=(9, model.config.input_dim)).astype(np.float32)
-
-
 @pytest.mark.long
 def test_an_average_is_packed_and_detects(lstr, run, finetuned, members, tmp_path):
     file, weights = tmp_path / "new" / "both.lstr", finetuned.weights.path
@@ -53,7 +49,8 @@ def test_an_average_is_packed_and_detects(lstr, run, finetuned, members, tmp_pat
     run("pack", *singles, "-o", tmp_path / "of files.lstr")
     unpack_model(file, tmp_path / "out")
     paths = (file, tmp_path / "of files.lstr", tmp_path / "out" / "checkpoint.pt")
-    scores = [predict(model, features_of(model)) for model in (open_checkpoint(path).model for path in paths)]
+    models = [open_checkpoint(path).model for path in paths]
+    scores = [predict(m, np.random.default_rng(0).normal(size=(9, m.config.input_dim)).astype("f")) for m in models]
     assert torch.equal(scores[0], scores[1]) and torch.equal(scores[0], scores[2])
     options = DetectOptions(file, limits=Limits(max_chunks=2))
     detection = result_of(detect_sources([finetuned.videos["scene_02"]], options))

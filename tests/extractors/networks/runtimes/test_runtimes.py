@@ -77,11 +77,6 @@ def tiny_job(kind: type[Tiny] = Tiny) -> NetworkJob:
     return job_of(kind().eval())
 
 
-def published_job(network: str, stream: str, crops: int = 1, weights: str | None = None) -> NetworkJob:
-    part = network_recipe(stream, StreamPreset(network, crops=crops))
-    return job_of(*build_network(stream, part, WeightSources({stream: weights})), side=64)
-
-
 def images_of(job: NetworkJob, n: int) -> np.ndarray:
     """Return smooth images (n, crops, H, W, C), similar to video frames."""
     coarse = np.random.default_rng(0).integers(0, 256, (n, job.part.crops, 8, 8, len(job.part.mean)), dtype=np.uint8)
@@ -207,7 +202,8 @@ def test_openvino_sends_no_telemetry():
     [("bninception", "flow", 2), ("resnet18", "change", 1), (MOBILE, "flow", 1), ("timm:test_vit", "rgb", 1)],
 )
 def test_exported_graphs_compute_torchs_features(network, stream, crops, runtime):
-    job = published_job(network, stream, crops)
+    part = network_recipe(stream, StreamPreset(network, crops=crops))
+    job = job_of(*build_network(stream, part, WeightSources({stream: None})), side=64)
     graph = make_network_graph(job)
     check_graph(graph, "x")
     images, exported = images_of(job, 3), open_graph(graph, stream, runtime, 2)
