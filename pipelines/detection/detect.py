@@ -133,13 +133,11 @@ def detect_sources(
         labels = with_plain_ids(output.labels, ids)
         check_match(labels.videos, ids)
         output = replace(output, labels=labels)
-    if output.has_pages:
-        from lstr.pipelines.model_files.networks import origins_of_checkpoint
+    # the index of cameras has a date, unknown before the end
+    if output.has_pages and output.folder and len(recorded) > 1 and not live:
         from lstr.pipelines.pages.page import index_path
 
-        output = replace(output, origins=origins_of_checkpoint(loaded))
-        if output.folder and len(recorded) > 1 and not live:  # the index of cameras has a date, unknown before the end
-            output = replace(output, index=index_path(output.folder, {source.id for source in recorded}))
+        output = replace(output, index=index_path(output.folder, {source.id for source in recorded}))
     names = {*videos, *(source.id for source in opened), *(address.id for address in live)}
     several = len(names) > 1 or bool(features)
     log = FailureLog(output.folder, keeps_list=several and Path(FAILED).stem not in names)

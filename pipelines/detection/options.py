@@ -131,8 +131,6 @@ class OutputOptions:
     """Whether the JSONL has no lines of decisions, which are tens of megabytes per day of a camera."""
     embed: int = 0
     """Maximum size in bytes of a video that is put into its page."""
-    origins: Mapping[str, str] = field(default_factory=dict)
-    """Initial weights of the networks and their licences by stream, for the pages."""
     index: Path | None = None
     """The page over all videos, which each page links."""
     timeline: bool = True

@@ -17,7 +17,7 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.annotations.format import Detection, format_named
 from lstr.pipelines.detection.decision import End, Recorder
 from lstr.pipelines.detection.options import FORMATS, OutputOptions
-from lstr.pipelines.model_files.networks import recipe_of
+from lstr.pipelines.model_files.networks import origins_of_checkpoint, recipe_of
 from lstr.timeline import FORMAT, iso
 
 # The fields of an `ended` event that a timeline has.
@@ -54,7 +54,7 @@ class TimelineFiles(Recorder):
                 source.video,
                 truth_of(options.labels, source.id),
                 recipe=self._loaded.recipe,
-                origins=options.origins,
+                origins=origins_of_checkpoint(self._loaded) if options.has_pages else {},
                 index=options.index,
                 embed=options.embed,
                 people=[{"time": line["time"], "people": line["people"]} for line in kept if "chunk" in line],

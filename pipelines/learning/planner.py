@@ -39,7 +39,7 @@ from lstr.pipelines.training.window_samples import count_steps, draw_windows
 
 APPEARANCE = ("rgb", "grey")  # streams of appearance; the others are streams of motion
 # The `model.` settings of an RNN; a model with other settings is an LSTR.
-RNN_SETTINGS = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
+RNN_SETTINGS = ("kind", "cell", "deltas", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
 
 # Minimum share of the default training that networks get with folds. With less time, videos are held out, so that only
 # one network per stream is trained. On UT-Interaction two networks with an eighth of the default training had mAP .65,

@@ -55,6 +55,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"encoder": "none", "positions": "distance"},
     {"encoder": "joined", "anticipation": 2},
     {"kind": "rnn", "cell": "gru"},
+    {"kind": "rnn", "deltas": True},
     {"kind": "miniroad", "anticipation": 2},
     {"kind": "trn", "anticipation": 2, "d_token": 6, "shared_classifier": True, "decoder_from": 0},
     {"kind": "testra", "grid": "anchored", "decay": 0.9, "anticipation": 2},
