@@ -171,8 +171,7 @@ class MiniROAD(Recurrent):
         return self.classifier(tokens)
 
 
-# Without deltas, mAP in folds was .001 to .008 lower on UT-Interaction and UR Fall, and .03 lower for poses on UR Fall.
-SMALL = RNNConfig(d_model=128, dropout=0.3, work_length=32, long_length=0, deltas=True)
+SMALL = RNNConfig(d_model=128, dropout=0.3, work_length=32, long_length=0)
 # The best of all kinds on data sets of minutes (documentation, page "What the numbers mean").
 PRESETS = {"rnn-small": Preset(SMALL, SMALL_TRAINING, for_little_video=True)}
 KIND = Kind(RNN, RNNConfig, read_publication("rnn"), PRESETS)

@@ -251,7 +251,7 @@ class Learner:
                 labels_file,
                 run,
                 preset=self.plan.preset,
-                settings=self.options.model_settings,
+                settings=self.options.settings_of(streams, self.plan.preset),
                 skip_missing=True,
                 resume=(run / "resume.pt").exists(),
                 device=self.options.device,

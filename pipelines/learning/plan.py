@@ -92,6 +92,14 @@ class LearnOptions(VideoOptions):
         chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] in MODEL_SETTINGS}
         return ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
 
+    def settings_of(self, streams: Sequence[str], preset: str) -> dict[str, str]:
+        """Return the settings of a model on these streams, with deltas for an RNN on poses.
+
+        In folds, mAP was .03 higher on UR Fall with them, for poses; for images .003 and .007 on both sets.
+        """
+        has_deltas = tuple(streams) == ("pose",) and preset == "rnn-small"
+        return ({"model.deltas": "true"} if has_deltas else {}) | self.model_settings
+
 
 @dataclass(frozen=True)
 class StepProgress:

@@ -88,7 +88,7 @@ def configure_models(
     found = []
     for streams in models_of(preset.streams):
         dims = [sum(widths[s] for s in streams if (s in PICTURES) == is_picture) for is_picture in (True, False)]
-        found.append(resolve(name, settings, (dims[0], dims[1])))
+        found.append(resolve(name, options.settings_of(streams, name), (dims[0], dims[1])))
     return name, found
 
 
