@@ -315,5 +315,6 @@ def test_two_networks_and_two_averaged_models_or_three(videos, tmp_path, poses):
     for folder in (tmp_path / "m.learn" / "features", *seen.iterdir()):
         assert open_features(folder).recipe.streams == streams
     assert len([*(tmp_path / "m.learn" / "weights").rglob("*.pth")]) == 3 * len(streams)
-    weights = {part.weights for part in open_model(result.model).recipe.parts.values()}
-    assert weights == {"weights"}, "those of this training"
+    assert {part.weights for part in open_model(result.model).recipe.parts.values()} == {"weights"}, "of this training"
+    models = [load(path) for path in (tmp_path / "m.learn" / "models").glob("*/all/checkpoint.pt")]
+    assert sum(loaded.config.deltas for loaded in models) == poses and len(models) == 2 + poses
