@@ -8,7 +8,7 @@ from lstr.extractors.networks.runtime import RUNTIMES, is_installed
 from lstr.pipelines import bench
 from tests.support.errors import assert_error
 
-CHUNKS = 10
+CHUNKS = 6
 
 
 @pytest.fixture(scope="module")
