@@ -1,4 +1,4 @@
-"""The people in the features of poses: where they are, what each does, and a number that each keeps meanwhile."""
+"""The people in the features of poses: their places, their numbers, and the share that each has in an action."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -145,7 +145,7 @@ def only(features: NDArray[np.float32], kept: Sequence[int]) -> NDArray[np.float
 
 
 def shares_of(scores: Mapping[int, float]) -> dict[int, float]:
-    """Return which part of all scores each one is; all the same if there are none."""
+    """Return the part that each score has in the sum of all; equal parts if all are 0."""
     whole = sum(scores.values())
     return {number: score / whole if whole else 1 / len(scores) for number, score in scores.items()}
 
