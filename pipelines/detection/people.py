@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import cv2
 import numpy as np
@@ -51,28 +50,31 @@ class PeopleTracker:
         """
         people = self._numbered(decision.time, self._places(features, shape))
         numbers = [person.id for person in people]
-        own = {number: dict.fromkeys(self._classes, 0.0) for number in numbers}
+        own = [dict.fromkeys(self._classes, 0.0)] * len(people)  # by label, of each person
         if streams := self._streams:  # the scores of each person, as if nobody else had ever been there
             for number in numbers:
                 if number not in self._owners:
                     place = next(at for at, owner in enumerate(self._owners) if owner not in numbers)
                     self._owners[place] = number
                     streams.reset([place])
-            rows = [only(features, [numbers.index(owner)] if owner in numbers else []) for owner in self._owners]
+            rows = [
+                select_people(features, [numbers.index(owner)] if owner in numbers else []) for owner in self._owners
+            ]
             inputs = streams.as_input(np.stack(rows)), None
             found = streams.module.step_streams(streams.model, streams.state, range(PEOPLE), *inputs)
             scores = np.asarray(found)[:, 0].tolist()
-            own = {n: dict(zip(self._classes, scores[self._owners.index(n)], strict=True)) for n in numbers}
+            own = [dict(zip(self._classes, scores[self._owners.index(number)], strict=True)) for number in numbers]
+        scored = [*zip(people, own, strict=True)]
         for label, (n, seen) in self._active.items():
-            for person in people:
+            for person, score_of in scored:
                 number, total, box = seen.get(person.id, (0, 0.0, person.box))
                 corners = zip(box, person.box, strict=True)
                 left, top, right, bottom = (f(pair) for f, pair in zip((min, min, max, max), corners, strict=True))
-                seen[person.id] = number + 1, total + own[person.id][label], (left, top, right, bottom)
+                seen[person.id] = number + 1, total + score_of[label], (left, top, right, bottom)
             self._active[label] = n + 1, seen
-        events = self.with_people(decision.events, people, own)
+        events = self.with_people(decision.events, scored)
         if self._streams and decision.label not in (BACKGROUND, AMBIGUOUS):
-            shares = shares_of({number: scores[decision.label] for number, scores in own.items()})
+            shares = shares_of({person.id: score_of[decision.label] for person, score_of in scored})
             people = [replace(person, share=shares[person.id]) for person in people]
         return replace(decision, people=people, events=events)
 
@@ -85,7 +87,7 @@ class PeopleTracker:
         kept = [at for at, person in enumerate(places) if stands_in(zones, person)]
         if len(kept) == len(places):
             return row
-        return replace(row, features={"pose": only(features, kept)})
+        return replace(row, features={"pose": select_people(features, kept)})
 
     def _places(self, features: NDArray[np.float32], shape: tuple[int, ...]) -> list[Person]:
         """Return the people of a chunk without numbers."""
@@ -93,20 +95,17 @@ class PeopleTracker:
         return [place_of(row, part) for row in features[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH) if row[0] > 0]
 
     def with_people(
-        self,
-        events: Iterable[Event],
-        people: Sequence[Person] = (),
-        own: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
+        self, events: Iterable[Event], scored: Sequence[tuple[Person, Mapping[str, float]]] = ()
     ) -> list[Event]:
         """Return events with their people: of a start those who are there, of an end those of half of the action.
 
-        The first one has the largest share of it. `own` are the scores of each person alone.
+        The first one has the largest share of it. `scored` are those who are there, each with scores by label.
         """
         found = []
         for event in events:
             n, seen = 1, Seen()
             if event.event == "started":
-                seen |= {person.id: (1, own[person.id][event.label], person.box) for person in people}
+                seen |= {person.id: (1, score_of[event.label], person.box) for person, score_of in scored}
                 self._active[event.label] = n, seen
             elif event.event == "ended":
                 n, seen = self._active.pop(event.label, (n, seen))
@@ -136,7 +135,7 @@ class PeopleTracker:
         return [replace(person, id=numbers[at]) for at, person in enumerate(people)]
 
 
-def only(features: NDArray[np.float32], kept: Sequence[int]) -> NDArray[np.float32]:
+def select_people(features: NDArray[np.float32], kept: Sequence[int]) -> NDArray[np.float32]:
     """Return features (326,) of some of the people, without the distances between two."""
     left = np.zeros_like(features)
     for part, given in zip(left.reshape(2, -1), features.reshape(2, -1), strict=True):  # poses, and their change
