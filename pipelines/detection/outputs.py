@@ -17,7 +17,7 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.annotations.format import Detection, format_named
 from lstr.pipelines.detection.decision import End, Recorder
 from lstr.pipelines.detection.options import FORMATS, OutputOptions
-from lstr.pipelines.model_files.networks import origins_of_checkpoint, recipe_of
+from lstr.pipelines.model_files.networks import recipe_of
 from lstr.timeline import FORMAT, iso
 
 # The fields of an `ended` event that a timeline has.
@@ -27,9 +27,12 @@ SEGMENT = ("label", "start", "end", "score", "still_active", "start_at", "end_at
 class TimelineFiles(Recorder):
     """Writes the timeline of a source, and a file of each chosen format, when it ends."""
 
-    def __init__(self, loaded: Checkpoint, options: OutputOptions, thresholds: Mapping[str, Any]):
+    def __init__(
+        self, loaded: Checkpoint, options: OutputOptions, thresholds: Mapping[str, Any], origins: Mapping[str, str]
+    ):
+        """Also of the rules of the timeline, and of the initial weights of the networks by stream, for pages."""
         super().__init__(loaded, options)
-        self._thresholds = thresholds
+        self._thresholds, self._origins = thresholds, origins
 
     def close(self, end: End) -> tuple[dict, Path | None] | None:
         """Write the files. Returns the timeline and the path of its page; None without a decision.
@@ -54,7 +57,7 @@ class TimelineFiles(Recorder):
                 source.video,
                 truth_of(options.labels, source.id),
                 recipe=self._loaded.recipe,
-                origins=origins_of_checkpoint(self._loaded) if options.has_pages else {},
+                origins=self._origins,
                 index=options.index,
                 embed=options.embed,
                 people=[{"time": line["time"], "people": line["people"]} for line in kept if "chunk" in line],

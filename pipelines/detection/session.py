@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptio
 from lstr.pipelines.detection.outputs import TimelineFiles, dated
 from lstr.pipelines.detection.source import LiveSource, Source
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
-from lstr.pipelines.model_files.networks import streams_of_checkpoint
+from lstr.pipelines.model_files.networks import origins_of_checkpoint, streams_of_checkpoint
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds, thresholds_of
 
@@ -221,6 +221,11 @@ class Session(Loop):
         span = (self.limits.first, self.limits.end)
         return LiveReader(address, long_side, self._live, self.changed, *span, packets, frames, zones)
 
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        """The origins of the networks, for pages; finding them may read whole weights files."""
+        return origins_of_checkpoint(self.loaded) if self._output.has_pages else {}
+
     def open_sinks(self, track: Track) -> Opened:
         """Open the sinks of a source. Raises the error of one that needs all decisions and is waited for."""
         source, output = track.source, self._output
@@ -238,7 +243,7 @@ class Session(Loop):
         track.status.total = source.n_chunks
         sinks: list[Sink] = []
         if output.timeline:  # first, because its result is the source's
-            sinks.append(TimelineFiles(self.loaded, output, track.timeline.describe()))
+            sinks.append(TimelineFiles(self.loaded, output, track.timeline.describe(), self._origins))
         if output.lines:
             sinks.append(JsonLines(output.lines, track.live and track.is_named, output.events_only))
         if output.folder and "jsonl" in output.formats:
