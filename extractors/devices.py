@@ -33,6 +33,11 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def default_device() -> str:
+    """Return `cuda` on a machine with a GPU, else `cpu`."""
+    return "cuda" if has_gpu() else "cpu"
+
+
 def fast_precision(device: str) -> str:
     """Return `bf16` where networks are faster in it on this device, else `float32`.
 
@@ -56,7 +61,7 @@ def choose_device(wanted: str | None) -> str:
     """
     wanted = wanted or os.environ.get("LSTR_DEVICE")
     if wanted is None:
-        return "cuda" if has_gpu() else "cpu"
+        return default_device()
     if wanted == "cpu":
         return wanted
     kind, _, number = wanted.partition(":") if isinstance(wanted, str) else ("", "", "")

@@ -256,8 +256,7 @@ class Timeline:
             if len(coming) and c not in self._runs:
                 curve = np.where(later[:, at], coming[:, c], -1.0) if rules.highest else coming[:, c]
                 if c in self._announced:
-                    if curve.max() < rules.off:
-                        events.append(Event("lapsed", self.classes[c], time, *self._announced.pop(c)))
+                    events += [self._lapse(c, time)] if curve.max() < rules.off else []
                 elif curve.max() >= rules.on:
                     first = self.clock.at(chunk + 1 + int(np.argmax(curve >= rules.on)))
                     self._announced[c] = first, float(curve.max())
@@ -278,9 +277,7 @@ class Timeline:
             if is_on and not self._runs[c].started:
                 events.append(self._start(c, time))
             events += self._end(c, time, is_on)
-        return events + [
-            Event("lapsed", self.classes[c], time, *self._announced.pop(c)) for c in sorted(self._announced)
-        ]
+        return events + [self._lapse(c, time) for c in sorted(self._announced)]
 
     def describe(self) -> dict[str, Any]:
         """Return the rules as they are stored in a timeline file: for all classes, or by class."""
@@ -328,6 +325,9 @@ class Timeline:
             return []
         start, end = self.clock.at(run.reported), self.clock.at(run.end)
         return [Event("ended", self.classes[c], time, start, run.total / run.number, end, still_active)]
+
+    def _lapse(self, c: int, time: float) -> Event:
+        return Event("lapsed", self.classes[c], time, *self._announced.pop(c))
 
 
 def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Thresholds:

@@ -102,8 +102,7 @@ def check(
             detail = f"{video.n_chunks} rows of targets, {length} of features"
             findings.append(Finding(severity, "other length", name, detail))
     times = [t for video in labels.videos.values() for s in video.segments for t in (s.start, s.end)]
-    are_whole = all(float(time).is_integer() for time in times)
-    if not known.keys() & labels.videos.keys() and len(times) >= ENOUGH and max(times) > LONG_S and are_whole:
+    if not known.keys() & labels.videos.keys() and len(times) >= ENOUGH and max(times) > LONG_S and _are_whole(times):
         question = f"all times are whole numbers, up to {max(times):g}: seconds or frames? The videos would show it"
         findings.append(Finding(WARNING, "whole numbers", "", question))
     if lengths is not None:
@@ -192,8 +191,7 @@ def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage])
         n_labelled += 1
         seconds, last = footage[name][0], max(times)
         n_past = sum(time > seconds + TAIL_S for time in times)
-        are_whole = all(float(time).is_integer() for time in times)
-        if last > FAR * seconds + 1 and 2 * n_past > len(times) and are_whole:
+        if last > FAR * seconds + 1 and 2 * n_past > len(times) and _are_whole(times):
             needed[name] = last / (seconds + TAIL_S)
     if 2 * len(needed) < n_labelled:  # one wrong time among few may be a typing error; several in one video are not
         needed = {name: least for name, least in needed.items() if 2 * len(videos[name].segments) >= ENOUGH}
@@ -209,6 +207,10 @@ def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage])
         elif usual:
             units[name] = usual
     return units
+
+
+def _are_whole(times: Iterable[float]) -> bool:
+    return all(float(time).is_integer() for time in times)
 
 
 def other_rate(videos: Mapping[str, VideoLabels], lengths: Mapping[str, int], clock: Clock = CLOCK) -> str:

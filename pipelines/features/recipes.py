@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lstr import checkpoint
 from lstr.errors import RecipeError, WeightsError
-from lstr.extractors.devices import has_gpu
+from lstr.extractors.devices import default_device
 from lstr.extractors.networks.published import find_weights
 from lstr.extractors.networks.weights_file import DESCRIPTION, is_weights_folder
 from lstr.extractors.networks.weights_folder import open_weights
@@ -60,7 +60,7 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
         parts = PRESETS[name].parts
         if made and all((parts[stream].network, parts[stream].crops) == how for stream, how in made.items()):
             return name, f"as in {output}"
-    if device == "cpu" or not (device or has_gpu()):
+    if (device or default_device()) == "cpu":
         return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
     return "faithful", "on a GPU, as published"
 
