@@ -123,8 +123,7 @@ def _run(interruptions: Interruptions) -> int:
         click.echo(error.format_message(), err=True)
         code = error.exit_code
     except click.UsageError as error:
-        # Click knows no command of an option without its value
-        command = error.ctx.command_path if error.ctx else " ".join(["lstr", *COMMANDS.keys() & {*sys.argv[1:2]}])
+        command = error.ctx.command_path if error.ctx else "lstr"
         code = _fail(error.format_message(), f"see `{command} --help`.", error.exit_code)
     except click.ClickException as error:
         code = _fail(error.format_message(), "", error.exit_code)

@@ -189,6 +189,14 @@ class Command(click.Command):
             if type(param.type) is click.types.StringParamType and FILES.search(param.metavar or ""):
                 param.type = click.Path()  # so that a shell completes it; nothing is checked here
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments. An error names the command, also of an option without its value, where Click does not."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings, and below them what `--set` changes."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
