@@ -66,8 +66,7 @@ def test_a_dry_gpu_run_measures_every_step(tmp_path):
 
 
 def test_every_kind_of_model_is_compared():
-    # by its earlier name too, which both commits accept
-    known = presets() | {"small": presets()["rnn-small"]}
+    known = presets() | {"small": presets()["rnn-small"]}  # its earlier name, which both commits accept
     compared = equality_kinds.PRESETS.items()
     assert {settings.get("model.kind", known[name].model.kind) for name, settings in compared} == set(KINDS)
 

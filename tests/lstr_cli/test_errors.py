@@ -1,7 +1,4 @@
-"""Wrong command lines and unsuitable files: one error with a hint, the exit code, and no output.
-
-`snapshots` has what each command shows. `LSTR_SNAPSHOTS=write pytest tests/lstr_cli/test_errors.py` writes it again.
-"""
+"""Wrong command lines and unsuitable files: one error with a hint, the exit code, and no output."""
 
 import json
 import os
@@ -20,7 +17,7 @@ TRAIN = "train {features} -o {out} --preset lstr-small --labels"
 EVALUATE = "evaluate {checkpoint} {features} --labels"
 EXTRACT = "extract {videos} -o {out} --workers 1"
 LABEL = "label {videos} --no-browser"
-SNAPSHOTS = Path(__file__).with_name("snapshots")
+SNAPSHOTS = Path(__file__).with_name("snapshots")  # the errors of each command; LSTR_SNAPSHOTS=write writes them again
 
 # exit code, command line, text in the error
 WRONG = [
@@ -118,11 +115,10 @@ def test_errors_name_the_cause(lstr, small_set, bad, tmp_path, monkeypatch, code
     monkeypatch.chdir(tmp_path)
     before = modification_times(bad), modification_times(small_set.features)
     places = {**vars(small_set), "video": small_set.videos / "scene_00.mp4", "bad": bad, "out": tmp_path / "out"}
-    found = lstr(*(word.format(**places) for word in shlex.split(line)))
+    *_, err = found = lstr(*(word.format(**places) for word in shlex.split(line)))
     assert_error(found, code, text)
     assert not (tmp_path / "out").exists() and not list(small_set.videos.glob("labels*"))
     assert before == (modification_times(bad), modification_times(small_set.features))
-    err = found[2]
     for path, name in ((tmp_path / "bad", "{bad}"), (f"{tmp_path}/", ""), (f"{small_set.videos.parent}/", "")):
         err = err.replace(str(path), name)
     check_snapshot(line, err[re.search("error: |failed: ", err).start() :])
