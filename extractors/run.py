@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from lstr.extractors.networks.crops import views_of
+from lstr.extractors.networks.crops import frames_seen, views_of
 from lstr.extractors.networks.runtime import AUTO, NetworkJob, RunningNetwork, choose_runtime
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import Recipe
@@ -172,6 +172,7 @@ class TwoStream:
         self.networks = LazyNetworks({stream: partial(move_network, stream) for stream in networks})
         self.recipe = recipe
         self.views = views_of(recipe)
+        self.frames_seen = frames_seen(recipe.streams, recipe.rgb_frame)
         self.streams = [stream for stream in STREAMS if stream in networks]
         """Its streams, in the order in which their features are joined."""
         self.device = device

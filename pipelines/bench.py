@@ -20,10 +20,11 @@ from lstr.config import WindowConfig
 from lstr.errors import NetworkRuntimeError, VideoError
 from lstr.extractors.devices import choose_device, fast_precision
 from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers, flow_workers
+from lstr.extractors.networks.crops import frames_seen
 from lstr.extractors.networks.runtime import RUNTIMES, is_installed
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS, Preset
-from lstr.extractors.recipe import Precision
+from lstr.extractors.recipe import Precision, Recipe
 from lstr.extractors.run import FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import PICTURES, STREAMS
@@ -103,19 +104,20 @@ class Chain:
         streaming.step(self.model, self.state, rgb, row.features.get("flow")).numpy()
 
 
-def first_chunks(path: Path, long_side: int, n: int) -> Generator[Chunk, None, None]:
-    """Yield the first n chunks. Raises VideoError if the video ends during the warm-up."""
+def first_chunks(path: Path, recipe: Preset | Recipe, n: int) -> Generator[Chunk, None, None]:
+    """Yield the first n chunks for a recipe. Raises VideoError if the video ends during the warm-up."""
     video = probe(path)
     if min(video.n_chunks, n) <= WARM_UP:
         raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "use a longer --input.")
-    yield from islice(chunks_of(FrameReader(video).frames(long_side)), n)
+    seen = frames_seen(recipe.streams, recipe.rgb_frame)
+    yield from islice(chunks_of(FrameReader(video).frames(recipe.long_side), seen=seen), n)
 
 
 def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
     """Measure the seconds of each stage for each chunk after the warm-up; only flow fields of one chunk overlap."""
     twostream = chain.twostream
     measured: list[list[float]] = []
-    with closing(first_chunks(path, twostream.recipe.long_side, n)) as chunks:
+    with closing(first_chunks(path, twostream.recipe, n)) as chunks:
         while True:
             marks = [perf_counter()]
             chunk = next(chunks, None)
@@ -140,7 +142,7 @@ def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
 def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
     """Return the number of chunks, and the seconds from opening the file to the last decision."""
     start, n_decided = perf_counter(), 0
-    chunks = first_chunks(path, chain.twostream.recipe.long_side, n)
+    chunks = first_chunks(path, chain.twostream.recipe, n)
     with torch_threads(1), closed_after(chain.twostream.rows(chunks, chain.workers)) as rows:
         for row in rows:
             chain.decide(row)
@@ -151,7 +153,7 @@ def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
 
 def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
     """Measure the seconds from each chunk's last frame to its decision after the warm-up, with real-time frames."""
-    long_side = chain.twostream.recipe.long_side
+    long_side, seen = chain.twostream.recipe.long_side, chain.twostream.frames_seen
     arrivals = [0.0, 0.0]  # arrival times of the two latest frames
     closed: dict[int, float] = {}
 
@@ -164,7 +166,7 @@ def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
             yield frame
 
     def timed_chunks() -> Iterator[Chunk]:
-        for chunk in islice(chunks_of(paced_frames()), n):
+        for chunk in islice(chunks_of(paced_frames(), seen=seen), n):
             closed[chunk.index] = arrivals[0]  # a chunk is complete when the frame after its last one arrives
             yield chunk
 
@@ -297,7 +299,7 @@ def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
     preset = PRESETS[name]
     with torch_threads(1), ExitStack() as stack:
         start = process_time()
-        chunks = list(first_chunks(path, preset.long_side, CHUNKS))
+        chunks = list(first_chunks(path, preset, CHUNKS))
         decode = (process_time() - start) / len(chunks)
         yield
         workers = stack.enter_context(flow_workers(preset.algorithm, device=device))

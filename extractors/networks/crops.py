@@ -1,5 +1,6 @@
 """Network inputs from a chunk: its frames or flow as images, resized, then cropped once, twice or ten times."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import cv2
@@ -20,6 +21,13 @@ GAIN = 2  # factor of the differences of frames
 NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)  # used if only the flow of a chunk is needed
 # Frames of a chunk that a stream of two images sees; the poses are 1/8 s apart, also from one chunk to the next.
 ENDS = {"change": (0, CHUNK - 1), "pose": (CHUNK // 2 - 1, CHUNK - 1)}
+
+
+def frames_seen(streams: Collection[str], rgb_frame: int) -> frozenset[int]:
+    """Return the frames of a chunk that the networks of these streams use, and the last one, which pages show."""
+    of_pairs = {n for pair in PAIRS for n in pair}
+    seen = {"rgb": (rgb_frame,), "flow": range(CHUNK), "grey": GREYS, "difference": of_pairs, **ENDS}
+    return frozenset({CHUNK - 1}.union(*(seen[stream] for stream in streams)))
 
 
 def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@ clock by its duration. If a live event becomes a recording (HLS), it has ended, 
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
-from lstr.extractors.video.frames import FPS, GAP_SECONDS, SILENCE_S, Chunk, Gap, merge_gaps
+from lstr.extractors.video.frames import CHUNK, FPS, GAP_SECONDS, SILENCE_S, Chunk, Gap, merge_gaps
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.reader import PacketSink, PyAVReader, SourceFrame, chunks_of, stretches
@@ -46,7 +46,7 @@ class LiveReader:
     `changed` is notified whenever a chunk can be taken, and at the end. Chunks before `first` are skipped, and reading
     ends before chunk `end`. `packets` is called with each packet of the video stream, in the reader's thread;
     `on_chunk` is called with each chunk, and its errors are ignored. `zones` is called for each chunk and returns the
-    zones to keep: the area outside them is replaced by a `Backdrop`.
+    zones to keep: the area outside them is replaced by a `Backdrop`. `seen` is as for `chunks_of`.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class LiveReader:
         packets: PacketSink | None = None,
         on_chunk: Callable[[Chunk], None] | None = None,
         zones: "Callable[[], Zones] | None" = None,
+        seen: Collection[int] = range(CHUNK),
     ):
         self.input, self.options = live_input, options or LiveOptions()
         self.changed = changed or threading.Condition()
@@ -70,7 +71,7 @@ class LiveReader:
         self.clock: str = self.options.clock
         self.frames = self.dropped = self.unseen = self.gaps = self.reconnects = 0
         self.warnings: list[str] = []  # stored with the scores
-        self._long_side, self._first, self._end = long_side, first, end
+        self._long_side, self._seen, self._first, self._end = long_side, seen, first, end
         self._packets, self._on_chunk, self._zones = packets, on_chunk, zones
         self._chunks: deque[tuple[Chunk, Moment]] = deque()
         self._missing: list[Gap] = []
@@ -233,7 +234,7 @@ class LiveReader:
         try:
             with DECODE, closing(reader.frames(self._long_side)) as frames:
                 for first, stretch in stretches(self._timed(reader, frames), self._last and self._last[1]):
-                    for chunk in chunks_of(stretch, max(self._next, first, self._first)):
+                    for chunk in chunks_of(stretch, max(self._next, first, self._first), seen=self._seen):
                         if self._on_chunk:
                             with suppress(Exception):
                                 self._on_chunk(chunk)

@@ -5,7 +5,7 @@ With LSTR_DECODER=decord, decord decodes files; it was slower than PyAV on all v
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
@@ -368,21 +368,26 @@ def resample(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[SourceFr
             yield shown
 
 
-def chunks_of(frames: Iterable[SourceFrame], first: int = 0, most: int | None = None) -> Iterator[Chunk]:
+def chunks_of(
+    frames: Iterable[SourceFrame], first: int = 0, most: int | None = None, seen: Collection[int] = range(CHUNK)
+) -> Iterator[Chunk]:
     """Yield chunks of source frames, in order, each as soon as a later frame completes it; drop the incomplete tail.
 
-    Chunks before `first` are skipped without converting their images. After `most` chunks no frame is read.
+    Chunks before `first` are skipped without converting their images. After `most` chunks no frame is read. Of each
+    chunk the images in `seen` are converted, the last one among them; the next of these is repeated for the others.
     """
     pending: list[NDArray[np.uint8]] = []
-    index = first
+    index, n_read = first, 0
     for frame in resample(frames, first * CHUNK):
-        pending.append(frame.image)
-        if len(pending) == CHUNK:
+        if n_read in seen:
+            pending += [frame.image] * (n_read + 1 - len(pending))
+        n_read += 1
+        if n_read == CHUNK:
             yield Chunk(index, (index + 1) * CHUNK_SECONDS, np.stack(pending))  # (6, H, W, 3)
             index += 1
             if most is not None and index - first >= most:
                 return
-            pending = []
+            pending, n_read = [], 0
 
 
 def stretches(
@@ -412,12 +417,14 @@ def stretches(
         yield -(-n_frames_until(ahead.time) // CHUNK), stretch()
 
 
-def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator[Chunk]]:
+def open_chunks(
+    path: Path, long_side: int, allow_damaged: bool = False, seen: Collection[int] = range(CHUNK)
+) -> tuple[Video, FrameReader, Iterator[Chunk]]:
     """Probe a video; return its metadata, its reader and its chunks, with `allow_damaged` up to the damage.
 
-    Raises as `probe_chunks`.
+    `seen` as for `chunks_of`. Raises as `probe_chunks`.
     """
     video = probe_chunks(path)
     with PROBE:
         reader = FrameReader(video, allow_damaged)
-    return video, reader, chunks_of(reader.frames(long_side))
+    return video, reader, chunks_of(reader.frames(long_side), seen=seen)

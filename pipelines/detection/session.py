@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lstr.errors import OutputError, VideoError
+from lstr.extractors.run import TwoStream
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
@@ -210,7 +211,7 @@ class Session(Loop):
                 if not track.unreadable:
                     yield self.open_sinks(track)
 
-    def _connect(self, name: str, address: Input, long_side: int) -> "LiveReader":
+    def _connect(self, name: str, address: Input, twostream: TwoStream) -> "LiveReader":
         from lstr.extractors.video.live import LiveReader
 
         packets = self._packets and self._packets(name)
@@ -219,7 +220,8 @@ class Session(Loop):
         hides = streams_of_checkpoint(self.loaded) != ("pose",)
         zones = partial(self._zones, name) if self._zones and hides else None
         span = (self.limits.first, self.limits.end)
-        return LiveReader(address, long_side, self._live, self.changed, *span, packets, frames, zones)
+        long_side, seen = twostream.recipe.long_side, twostream.frames_seen
+        return LiveReader(address, long_side, self._live, self.changed, *span, packets, frames, zones, seen)
 
     @cached_property
     def _origins(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from lstr.chunk import CLOCK
 from lstr.errors import VideoError
-from lstr.extractors.run import Ahead, FeatureRow
+from lstr.extractors.run import Ahead, FeatureRow, TwoStream
 from lstr.extractors.stages import closed_after
 from lstr.extractors.video.frames import FPS, GAP_SECONDS, Chunk, working_size
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Input, Notify, find_videos, is_video_name
@@ -107,7 +107,7 @@ class VideoSource(Source):
         self.duration = video.duration if chosen.stop == video.n_chunks else CLOCK.at(chosen.stop)
         self.warnings += [*warnings, *warnings_of_source(networks.loaded, self.id, path)]
         twostream.prepare(twostream.batch)
-        chunks = chunks_of(reader.frames(long_side), chosen.start, len(chosen))
+        chunks = chunks_of(reader.frames(long_side), chosen.start, len(chosen), twostream.frames_seen)
         self.chunks = Ahead(chunks, twostream.batch + QUEUED, f"reader of {self.id}", changed)
 
 
@@ -155,7 +155,7 @@ class FrameSource(Source):
             with closed_after(source_frames(self._frames, twostream.recipe.long_side)) as frames:
                 # without the chunks in which no frame came for more than two seconds
                 for begin, stretch in stretches(frames):
-                    for chunk in chunks_of(stretch, max(limits.first, begin)):
+                    for chunk in chunks_of(stretch, max(limits.first, begin), seen=twostream.frames_seen):
                         if limits.end is not None and chunk.index >= limits.end:
                             return
                         yield chunk
@@ -172,8 +172,8 @@ class LiveSource(Source):
     live = True
     batch = 1
 
-    def __init__(self, source_id: str, given: Input, connect: "Callable[[int], LiveReader]"):
-        """`connect` makes the reader for frames of a working size."""
+    def __init__(self, source_id: str, given: Input, connect: "Callable[[TwoStream], LiveReader]"):
+        """`connect` makes the reader for the networks."""
         super().__init__(source_id, shown(given.source) if isinstance(given.source, str) else given.id)
         self.named, self._connect = given.named, connect
 
@@ -182,7 +182,7 @@ class LiveSource(Source):
         twostream, _, warnings = networks.open()
         twostream.prepare(1, twostream.batch)  # the chunks of several cameras go through the networks together
         self.warnings += [*warnings, *warnings_of_source(networks.loaded, self.id)]
-        self.chunks = self._connect(twostream.recipe.long_side).__enter__()
+        self.chunks = self._connect(twostream).__enter__()
 
 
 def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame]:

@@ -109,8 +109,7 @@ def test_a_service_that_cannot_start(lstr, model, tmp_path):
         assert_error(lstr("watch", path), 2, str(os.getpid()))
 
 
-def test_events_lists_stored_events(run, tmp_path):
-    """One is active, and two have ended."""
+def test_events_lists_an_active_and_two_ended_events(run, tmp_path):
     history = History(tmp_path / "history.sqlite")
     for hours, source, action in ((1, "hall", "falling"), (30, "hall", "lying"), (2, "door", "falling")):
         start = datetime.now().astimezone() - timedelta(hours=hours)

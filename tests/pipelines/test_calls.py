@@ -12,8 +12,7 @@ SMALL = {"epochs": 1, "batch_size": 8, "draws": 8, "precision": "float32"}
 
 
 @pytest.mark.long
-def test_from_videos_to_decisions(small_set, tmp_path):
-    """With finetuned networks."""
+def test_from_videos_to_decisions_with_finetuned_networks(small_set, tmp_path):
     root, events = tmp_path / "scenes", []
     labels = render_scenes(root, SceneConfig(n_videos=3, n_testing=1, seconds=4.0, width=96, height=64))
     finetuned = lstr.finetune(

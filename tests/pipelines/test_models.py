@@ -15,8 +15,7 @@ QUICK = ("lstr", "rnn", "gatehub")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.long) for kind in KINDS]
 )
-def test_the_cost_of_a_step_agrees_with_the_record(kind):
-    """At the published size."""
+def test_the_cost_of_a_step_at_the_published_size_agrees_with_the_record(kind):
     recorded = json.loads((ROOT / "benchmarks" / "models.json").read_text())["kinds"][kind]
     cost = cost_of(KINDS[kind].published_size, 22)
     assert cost["parameters"] == recorded["parameters"]

@@ -52,8 +52,7 @@ def test_a_fork_detects_on_features_and_refuses_to_compute_them(small_set, optio
 
 
 @pytest.mark.long
-def test_a_closed_job_leaves_no_thread(small_set, options):
-    """Also if another thread closes it."""
+def test_a_closed_job_leaves_no_thread_even_if_another_thread_closes_it(small_set, options):
     before = {thread.ident for thread in threading.enumerate()}
     job = detect_sources([small_set.videos / "scene_00.mp4"], options)
     next(event for event in job if isinstance(event, Decision))

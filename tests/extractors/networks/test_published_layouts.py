@@ -4,6 +4,7 @@ import io
 import json
 import re
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import cv2
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import fingerprint, load_weights, randomise
-from lstr.extractors.networks.crops import NO_FRAMES, View, fit, picture_of, shaken, views_of
+from lstr.extractors.networks.crops import NO_FRAMES, View, fit, frames_seen, picture_of, shaken, views_of
 from lstr.extractors.networks.mmaction import FETCHING, build_recogniser
 from lstr.extractors.networks.network import NETWORKS, quiet
 from lstr.extractors.networks.weights_file import WeightSources
@@ -25,6 +26,7 @@ from lstr.extractors.run import TwoStream
 from lstr.extractors.streams import PICTURES
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.frames import CHUNK, Chunk
+from lstr.extractors.video.reader import SourceFrame, chunks_of
 from tests.support.backbones import build_backbone, vary_batch_norms
 
 
@@ -287,6 +289,17 @@ def test_a_network_gets_the_centre_and_its_mirror_image(stream):
     assert np.array_equal(centre, picture_of(stream, FRAMES, None, 3)[3:27, 4:36])
     assert np.array_equal(mirrored, centre[:, ::-1])
     assert Recipe.from_dict(recipe.to_dict()) == recipe
+
+
+@pytest.mark.parametrize("stream", PICTURES)
+def test_only_the_frames_that_a_network_uses_are_converted(stream):
+    converted, seen = [], frames_seen([stream], 2)
+    step = Fraction(1, 24)
+    frames = [SourceFrame(n * step, step, lambda n=n: converted.append(n) or FRAMES[n]) for n in range(6)]
+    (chunk,) = chunks_of(frames, seen=seen)
+    assert {*converted} == seen < frames_seen(["flow", stream], 2) == {*range(6)}
+    assert np.array_equal(picture_of(stream, chunk.frames, None, 2), picture_of(stream, FRAMES, None, 2))
+    assert np.array_equal(chunk.frames[-1], FRAMES[-1])
 
 
 @pytest.mark.parametrize("frame", [FRAMES[0], GREYS[0]], ids=["colour", "grey"])

@@ -214,8 +214,7 @@ def test_standardisation_moves_into_the_weights(kind):
     torch.testing.assert_close(scores[22:], expected[22:], atol=1e-5, rtol=0)
 
 
-def test_a_new_kind_needs_a_single_class(monkeypatch, tmp_path):
-    """The kind in the documentation."""
+def test_the_new_kind_in_the_documentation_needs_a_single_class(monkeypatch, tmp_path):
     page = ROOT / "docs" / "how-to" / "python.md"
     (tmp_path / "mean_kind.py").write_text(block_with(page, "python", "class MeanConfig"))
     monkeypatch.syspath_prepend(tmp_path)

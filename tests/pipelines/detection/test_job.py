@@ -263,8 +263,7 @@ def test_a_source_that_stalls_leaves_complete_outputs(lstr, small_set, streams, 
     assert timeline["chunks"] > 2 and timeline["live"]["error"]
 
 
-def test_a_camera_overwrites_no_file(loaded, networks, tmp_path, monkeypatch):
-    """Three runs start in the same second."""
+def test_three_runs_of_a_camera_in_one_second_overwrite_no_file(loaded, networks, tmp_path, monkeypatch):
     monkeypatch.setattr(outputs, "datetime", Mock(now=lambda: datetime(2026, 11, 22, 21, 5)))
     before: dict = {}
     for suffix in ("", "~2", "~3"):

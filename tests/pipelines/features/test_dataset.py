@@ -67,8 +67,7 @@ def test_the_published_layout_is_read(tmp_path):
     assert [(f.severity, f.kind, f.video) for f in data.check()] == [("warning", "other length", "b")]
 
 
-def test_class_index_replaces_class_names(root, info):
-    """As in the published file of TRN."""
+def test_class_index_replaces_class_names_as_in_the_published_file_of_trn(root, info):
     (entry,) = json.loads(info.read_text()).values()
     del entry["class_names"]
     info.write_text(json.dumps({"HDD": entry | {"class_index": ["background", *CLASSES[1:]]}}))

@@ -90,8 +90,7 @@ def restart(folder, tmp_path):
     return lambda: label([str(folder)], tmp_path / "labels.json", port=port)
 
 
-def test_labels_by_keys_and_by_dragging(show, folder, restart):
-    """On exact frames."""
+def test_labels_by_keys_and_by_dragging_are_on_exact_frames(show, folder, restart):
     times = index_frames(folder / "a.mp4").times.tolist()
     with restart() as labelling:
         page = open_tab(show, labelling)

@@ -179,8 +179,7 @@ def test_a_stop_does_not_lose_chunks_of_earlier_videos(videos, cache, failed):
 
 
 @pytest.mark.parametrize("stage", ["probe", "flow"])
-def test_an_unexpected_error_skips_a_video(tmp_path, monkeypatch, stage, failed):
-    """Exhausted memory ends the run."""
+def test_an_unexpected_error_skips_a_video_and_exhausted_memory_ends_the_run(tmp_path, monkeypatch, stage, failed):
     videos = {"bad": write_bad(tmp_path / "bad.mp4"), "good": write_video(tmp_path / "good.mp4", range(0, 600, 20))}
     cache = ChunkCache(tmp_path / "cache", chunks_of(replace(PRESETS["fast"], flow_algorithm="dis")))
     with FlowWorkers(1, "dis") as workers:
