@@ -42,10 +42,9 @@ if TYPE_CHECKING:  # imports torch
 @stream_option
 @weights_option
 @option(
-    "--calibrate LABELS|LIST",
+    "--calibrate LABELS",
     NETWORKS,
-    "Give random networks batch-norm statistics from these videos: the training subset of a label file, or a text file "
-    "with one id or path per line.",
+    "Give random networks batch-norm statistics from the training videos of this label file.",
 )
 @list_option
 @option("--workers N", RUN, "Use N processes.  [default: one per four cores, and per GPU]", type=click.IntRange(min=1))

@@ -55,7 +55,7 @@ def extract(
         weights: A file, a folder of `lstr.finetune`, a model file, or a name of published weights such as "kinetics";
             or a mapping of these by stream.
         cache: Folder for decoded chunks and flow.
-        calibrate: Videos for the batch-norm statistics of random weights.
+        calibrate: A label file, whose training videos give random weights batch-norm statistics.
         show: Is called with each event.
         options: Other fields of `pipelines.features.extraction.ExtractOptions`.
     """

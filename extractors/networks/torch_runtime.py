@@ -68,11 +68,6 @@ class _Calls(TorchFunctionMode):
                     self.calls[name] += 1
         return made
 
-    def exclusive_pairs(self) -> list[tuple[str, str]]:
-        """Return (convolution, batch norm) names if only that batch norm uses its output, and both are called once."""
-        found = [(self.makers[key], norm) for key, norm in self.pairs if key in self.makers and self.users[key] == 1]
-        return [pair for pair in found if all(self.calls[name] == 1 for name in pair)]
-
 
 def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = True) -> nn.Module:
     """Return a copy of a backbone for inference on a device: float32 or bf16, channels-last.
@@ -97,7 +92,9 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
             with contextlib.suppress(Exception):  # a network may not accept this side; the next one is tried
                 with torch.no_grad(), _Calls(fused) as seen:
                     fused(image)
-                pairs = seen.exclusive_pairs()
+                # only that batch norm uses the output of the convolution, and both are called once
+                used_once = ((seen.makers.get(key), norm) for key, norm in seen.pairs if seen.users[key] == 1)
+                pairs = [(conv, norm) for conv, norm in used_once if conv and seen.calls[conv] == seen.calls[norm] == 1]
                 break
         for first, second in pairs:
             norm = cast(nn.BatchNorm2d, fused.get_submodule(second))

@@ -117,10 +117,6 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
     def table(title: str, columns: Sequence[str], cells: Callable[[Entry], list[str]]) -> ResultTable:
         return title, (name, *columns), [[label, *cells(one)] for label, one in entries]
 
-    def start_text(one: Entry) -> str:
-        median = one["kinds"]["start"]["median"]
-        return "–" if median is None else f"{median:+.2f}"
-
     return [
         table(
             f"actions, seconds until they are reported, and per-frame {average}",
@@ -135,7 +131,10 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
         table(
             f"actions by error type; boundary: an edge differs by more than {EDGE:g} s; start: median delay",
             (*OF_LABELS.values(), "start s"),
-            lambda one: [*(str(one["kinds"]["labels"][kind]) for kind in OF_LABELS), start_text(one)],
+            lambda one: [
+                *(str(one["kinds"]["labels"][kind]) for kind in OF_LABELS),
+                "–" if (median := one["kinds"]["start"]["median"]) is None else f"{median:+.2f}",
+            ],
         ),
         table(
             "false alarms by error type",

@@ -65,7 +65,7 @@ class ExtractOptions:
     precision: Literal["float32", "bf16"] | None = None
     """Precision of the networks; None for the precision of the folder, or of the recipe if the folder is new"""
     calibrate: Path | None = None
-    """A label file or a list of videos for the batch-norm statistics of random networks"""
+    """A label file, whose training videos give random networks batch-norm statistics"""
     workers: Positive | None = None
     """Number of processes, or of simultaneous videos on a cluster; None chooses it"""
     engine: Literal["local", "ray"] = "local"

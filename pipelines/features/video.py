@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lstr.errors import CacheError, MissingPathError, RecipeError, VideoError, WeightsError
 from lstr.extractors.devices import choose_device
@@ -31,16 +32,15 @@ from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.arrays import RowFile, fingerprints
 from lstr.files.atomic import replacing
-from lstr.files.content import read_text, write_json
-from lstr.files.remote import Place, RemoteFile, place
-from lstr.pipelines.annotations.label_files import is_label_file, read_label_file
+from lstr.files.content import write_json
+from lstr.files.remote import Place, RemoteFile
+from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.failures import failure_of, skip_failure
 from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, decoded_facts
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, open_output, read_calibration
 from lstr.pipelines.features.recipes import StoredRecipe
 from lstr.pipelines.progress import Progress
-from lstr.pipelines.sampled_inputs import sampled_inputs
 
 T = TypeVar("T")
 SAMPLED_VIDEOS = 50  # at least; up to twice this number of videos is probed for the most common aspect ratio
@@ -50,29 +50,51 @@ MAX_NAME_BYTES = 250  # leaves room for .json within the limit of file systems
 
 
 def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
-    """Return the ids of videos for calibration: the training subset of a label file, or the lines of a text file.
+    """Return the ids of the videos in the training subset of a label file.
 
-    Raises MissingPathError if the file does not exist or contains none of the videos.
+    Raises LabelsError if it cannot be read, and MissingPathError if it contains none of the videos.
     """
-    if not calibrate.exists():
-        raise MissingPathError(f"{calibrate} does not exist.", "give --calibrate a label file or a list of videos.")
-    if calibrate.suffix == ".json" or (calibrate.suffix != ".txt" and is_label_file(calibrate)):
-        labels = read_label_file(calibrate, present=videos)
-        named = [i for i, video in labels.videos.items() if video.subset == "training"]
-    else:
-        try:
-            named = [line.strip() for line in read_text(calibrate).splitlines() if line.strip()]
-        except (OSError, ValueError) as error:
-            hint = "give --calibrate a label file or a list of videos, in UTF-8."
-            raise MissingPathError(f"{calibrate} cannot be read ({error}).", hint) from error
-    by_path = {path.resolve(): video_id for video_id, path in videos.items()}
-    ids = sorted({i if i in videos else by_path.get(place(i).resolve(), "") for i in named} - {""})
+    labels = read_label_file(calibrate, present=videos)
+    ids = sorted(i for i, video in labels.videos.items() if video.subset == "training" and i in videos)
     if not ids:
         raise MissingPathError(
             f"{calibrate} does not contain any of the {len(videos)} videos to extract.",
             "name them by id, or give their folder too.",
         )
     return ids
+
+
+def sampled_inputs(
+    twostream: TwoStream, videos: Mapping[str, Place], workers: FlowWorkers | None, n_chunks: int
+) -> Generator[Progress, None, dict[str, list[NDArray[np.uint8]]]]:
+    """Return inputs of the networks from chunks that are spread evenly over videos: first crops (H, W, C) by stream.
+
+    `workers` compute the recipe's flow. Videos that cannot be read are skipped. Raises VideoError if none can be read.
+    """
+    lengths = {}
+    for video_id, source in videos.items():
+        with skip_failure(source), local_copy(source) as (path, _):
+            lengths[video_id] = probe(path).n_chunks
+    total = sum(lengths.values())
+    picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
+    found: dict[str, list[NDArray[np.uint8]]] = {stream: [] for stream in twostream.recipe.streams}
+    start = n_done = 0
+    for video_id, length in lengths.items():
+        wanted = set(picked[(picked >= start) & (picked < start + length)] - start)
+        start += length
+        with skip_failure(videos[video_id]), local_copy(videos[video_id]) as (path, _):
+            for chunk in open_chunks(path, twostream.recipe.long_side)[2] if wanted else ():
+                if chunk.index in wanted:
+                    flow = workers.submit(chunk.frames).result() if workers else None
+                    for stream, images in found.items():
+                        images.append(twostream.views[stream].cropped(chunk.frames, flow)[0])
+                    n_done += 1
+                    yield Progress("calibration", n_done, len(picked))
+                if chunk.index >= max(wanted):
+                    break
+    if not n_done:
+        raise VideoError("None of the videos for calibration can be read.", "use other videos.")
+    return found
 
 
 def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, OutputFolder] | None:
@@ -299,8 +321,9 @@ class VideoExtractor:
                 cached.drop()
                 cached, note = None, f"{error} {source} was decoded instead."
         if cached is None:
-            video, reader, chunks = open_chunks(source, twostream.recipe.long_side, self.allow_damaged)
-            width, height = video.size(twostream.recipe.long_side)
+            long_side = twostream.recipe.long_side
+            video, reader, chunks = open_chunks(source, long_side, self.allow_damaged, twostream.frames_seen)
+            width, height = video.size(long_side)
             if too_small(twostream.recipe.algorithm, width, height):
                 raise VideoError(
                     f"{source} is {width}×{height} pixels, too small for DIS flow.",

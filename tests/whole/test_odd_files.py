@@ -55,7 +55,6 @@ def test_a_card_of_unknown_encoding_is_unpacked_unchanged(model, tmp_path):
         ("info p.csv", 2),
         ("labels convert p.csv -o labels.json", 2),
         ("extract VIDEOS -o out --recipe p.json", 4),
-        ("extract VIDEOS -o out --recipe RECIPE --calibrate p.txt", 2),
         ("train FEATURES --labels LABELS -o out --config p.json", 2),
         ("pack CHECKPOINT -o m.lstr --metrics p.json", 2),
     ],

@@ -58,7 +58,7 @@ ORDER = {
     "lstr.pipelines": (
         ("progress", "provenance"),
         ("failures", "scenes"),
-        ("pages", "doctor", "child_process", "sampled_inputs"),
+        ("pages", "doctor", "child_process"),
         ("annotations",),
         ("model_files",),
         ("features",),

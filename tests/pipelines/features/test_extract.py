@@ -26,9 +26,8 @@ from lstr.pipelines.features.extraction import PROCESS_MEMORY_BYTES as MEMORY
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Plan, free_memory, make_plan, share
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, read_record
-from lstr.pipelines.features.video import new_networks, resume_networks
+from lstr.pipelines.features.video import new_networks, resume_networks, sampled_inputs
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
-from lstr.pipelines.sampled_inputs import sampled_inputs
 from tests.support.extraction import assert_same_features, extract_all, return_value
 from tests.support.finetuned import SMALL as DIS
 from tests.support.injected import inject, write_bad
@@ -130,12 +129,12 @@ def test_the_first_videos_determine_the_shape_of_the_frames(tmp_path):
         ({"recipe": replace(SMALL, flow=replace(SMALL.flow, crops=10))}, "flow.crops"),
         ({"calibrate": None, "precision": "bf16"}, "precision"),
         ({"calibrate": None, "precision": "float32"}, "precision"),
-        ({"calibrate": Path("list.txt")}, "calibrated"),
+        ({"calibrate": Path("list.csv")}, "calibrated"),
     ],
 )
 def test_options_that_contradict_the_folder_are_refused(small_set, workers, tmp_path, monkeypatch, changes, value):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "list.txt").write_text("scene_03\n")
+    (tmp_path / "list.csv").write_text("video,start,end,label\nscene_03,0,1,walk\n")
     if open_features(small_set.features).recipe.precision == changes.get("precision"):
         pytest.skip("the precision of this machine")
     options = {"device": "cpu", "recipe": SMALL, "calibrate": small_set.labels} | changes

@@ -30,8 +30,8 @@ def videos(small_set):
 def test_videos_and_features_at_urls(lstr, run, videos, options, small_set, tmp_path):
     features, good = RemoteFile("memory://out/features"), videos.joinpath("a", "good.mp4")
     command = ("extract", videos, "-o", features, *options)
-    (tmp_path / "list.txt").write_text(f"{good}\ntext\n")
-    code, out, err = lstr(*command, videos.joinpath("gone.mp4"), "--calibrate", tmp_path / "list.txt", "--json")
+    (tmp_path / "labels.csv").write_text("video,start,end,label\na/good,0,1,walk\ntext,0,1,walk\n")
+    code, out, err = lstr(*command, videos.joinpath("gone.mp4"), "--calibrate", tmp_path / "labels.csv", "--json")
     assert code == 3 and {failure["id"] for failure in json.loads(out)["failures"]} == {"text", "gone"}, err
     assert "memory://videos/text.mp4" in err and "memory://videos/gone.mp4" in err
     recipe = json.loads(features.joinpath("recipe.json").read())
