@@ -149,8 +149,7 @@ def test_the_environment_is_small_and_lacks_torch(environment):
 
 
 @pytest.mark.slow
-def test_exported_models_give_the_scores_of_torch(small, small_set, exported, lstr, tmp_path):
-    """And the same files, in every format."""
+def test_exported_models_give_the_scores_and_files_of_torch_in_every_format(small, small_set, exported, lstr, tmp_path):
     video, names = small_set.videos / "scene_00.mp4", ",".join(name for name in FORMATS if name not in DRAWN_FORMATS)
     folders = tmp_path / "with", tmp_path / "without"
     assert lstr("detect", video, "-m", exported[0], "-o", folders[0], "-f", names)[0] == 0

@@ -59,8 +59,7 @@ SETTINGS = [f"--set=model.{name}={value}" for name, value in TINY.items()] + ["-
 
 
 @pytest.mark.long
-def test_a_single_stream_from_video_to_detection(run, small_set, tmp_path, monkeypatch):
-    """With one video to train on and one to test on."""
+def test_a_single_stream_of_two_videos_from_video_to_detection(run, small_set, tmp_path, monkeypatch):
     monkeypatch.setattr(FlowWorkers, "__init__", lambda *_: pytest.fail("computes flow"))
     names, labels = ("scene_00", "scene_03"), tmp_path / "labels.json"
     (tmp_path / "videos").mkdir()

@@ -71,8 +71,7 @@ def test_choice_of_the_backend(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_chunks_on_a_gpu():
-    """Many chunks of two sizes are submitted at once."""
+def test_many_chunks_of_two_sizes_on_a_gpu():
     chunks = [rgb_chunk(n) if n % 2 else rgb_chunk(n)[:, :, :80].copy() for n in range(20)]
     fields = []
     for backend in ("auto", "cuda"):

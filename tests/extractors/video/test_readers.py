@@ -21,7 +21,7 @@ from av.video.reformatter import ColorRange, VideoReformatter
 from lstr.errors import VideoError
 from lstr.extractors.video import containers
 from lstr.extractors.video.exact_frames import ExactFrames, index_frames
-from lstr.extractors.video.frames import CHUNK, n_frames_until
+from lstr.extractors.video.frames import CHUNK, n_frames_until, working_size
 from lstr.extractors.video.probe import Video, probe
 from lstr.extractors.video.reader import (
     FrameReader,
@@ -140,6 +140,12 @@ def test_a_transport_stream_whose_clock_wraps_is_complete(offset, tmp_path):
     assert video.ticks[0] < 0 and not video.damage
     assert (len(video.times), round(video.duration, 1)) == (120, 4)
     assert len(list(FrameReader(video).frames(FULL))) == 120
+
+
+@pytest.mark.parametrize("size", [(640, 480), (960, 540), (1920, 1080), (1440, 1080), (854, 480), (1280, 720)])
+def test_frames_are_averaged_as_by_opencv(size):
+    image, small = np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), np.uint8), working_size(*size, 256)
+    assert np.array_equal(shrink(image, small), cv2.resize(image, small, interpolation=cv2.INTER_AREA))
 
 
 def test_a_rotated_video_is_upright_as_in_opencv(shared):

@@ -200,8 +200,7 @@ def test_the_memory_of_the_model_after_a_gap(detect, on_gap):
     assert np.allclose(scores_of(after_gap), scores_of(fresh), atol=1e-6) == (on_gap == "reset")
 
 
-def test_a_file_that_ends_before_its_first_decision_fails(detect, tmp_path):
-    """It keeps the files of an earlier run."""
+def test_a_file_that_ends_before_its_first_decision_fails_and_keeps_earlier_files(detect, tmp_path):
     output = OutputOptions(tmp_path, JSON)
     detect(stored("a", 4), output=output)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

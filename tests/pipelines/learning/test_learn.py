@@ -179,8 +179,7 @@ def test_training_from_an_earlier_model_file(few_videos, own, trained, tmp_path)
 
 
 @pytest.mark.slow
-def test_trained_networks_are_finetuned_with_gentler_settings(videos, tmp_path):
-    """A third of the learning rate and half of the epochs."""
+def test_trained_networks_are_finetuned_at_a_third_of_the_rate_in_half_of_the_epochs(videos, tmp_path):
     features, output = ("pretrained", "both", None), tmp_path / "weights"
     chosen = options(videos, output, algorithm=None, settings={})
     shared = {name: getattr(chosen, name) for name in ("videos", "labels", "output", "cache", "device")}

@@ -49,8 +49,7 @@ def test_other_weights_and_flow_are_used_if_allowed(lstr, run, small_set, tmp_pa
     assert timeline["chunks"] == 20
 
 
-def test_other_names_and_rates_of_features_are_reported(feature_set, run, tmp_path):
-    """Features of other programs have no recipe."""
+def test_names_and_rates_of_features_of_other_programs_are_reported(feature_set, run, tmp_path):
     labels, settings = ("--labels", feature_set.labels), [f"--set={name}={x}" for name, x in TINY_SETTINGS.items()]
     train = [*labels, *settings, "--set", "train.max_steps=2", "--preset", "lstr-small"]
     assert "a second" not in run("train", feature_set.features, "-o", tmp_path / "run", *train)[1]

@@ -241,8 +241,7 @@ def test_the_networks_of_a_model_file_extract_features_and_start_training(lstr, 
 
 
 @pytest.mark.long
-def test_networks_are_located_by_the_path_in_the_run(lstr, packed, tmp_path):
-    """Also if run and networks were moved together."""
+def test_networks_are_located_by_the_path_in_the_run_also_if_both_were_moved(lstr, packed, tmp_path):
     project, video = tmp_path / "project", packed.videos["scene_02"]
     shutil.copytree(packed.weights, project / "nets" / "w")
     loaded = load(packed.checkpoint)
