@@ -40,11 +40,15 @@ _computing: set[int] = set()  # id of the process that has run networks; a fork 
 
 @dataclass(frozen=True)
 class FeatureRow:
-    """The features of one chunk by stream, each (D,); `end_time` is in seconds."""
+    """The features of one chunk by stream, each (D,); `end_time` is in seconds.
+
+    `others` are the poses of people who are not in the features, and then their change, each 56 values as in `Poses`.
+    """
 
     index: int
     end_time: float
     features: Mapping[str, NDArray[np.float32]]
+    others: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True)
@@ -383,12 +387,15 @@ class TwoStream:
                 flow_seconds = sum(part.seconds for _, part in ready if part)  # which `result` has set
             else:
                 rgb_network += perf_counter() - start
+        others = np.zeros((len(ready), 0), np.float32)
+        if "pose" in features:
+            features["pose"], others = np.hsplit(features["pose"], [self.recipe.parts["pose"].dim])
         with self._lock:  # batches run in several threads
             self.seconds.flow += flow_seconds
             self.seconds.rgb_network += rgb_network
             self.seconds.flow_network += flow_network
         return [
-            FeatureRow(chunk.index, chunk.end_time, {stream: rows[n] for stream, rows in features.items()})
+            FeatureRow(chunk.index, chunk.end_time, {stream: rows[n] for stream, rows in features.items()}, others[n])
             for n, (chunk, _) in enumerate(ready)
         ]
 

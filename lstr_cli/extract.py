@@ -41,11 +41,7 @@ if TYPE_CHECKING:  # imports torch
 )
 @stream_option
 @weights_option
-@option(
-    "--calibrate LABELS",
-    NETWORKS,
-    "Give random networks batch-norm statistics from the training videos of this label file.",
-)
+@option("--calibrate LABELS", NETWORKS, "Give random networks batch-norm statistics of this file's training videos.")
 @list_option
 @option("--workers N", RUN, "Use N processes.  [default: one per four cores, and per GPU]", type=click.IntRange(min=1))
 @option("--allow-damaged", DATA, "Use damaged videos up to the damage, instead of reporting them as failed.")

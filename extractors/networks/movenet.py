@@ -185,28 +185,32 @@ def our_name(name: str) -> str | None:
 
 
 class Poses(Wrapper):
-    """The poses of the two most certain people in two frames, and their change: (B, 6, H, W) → (B, 326, 1, 1).
+    """The poses of people in two frames, and their change: (B, 6, H, W) → (B, 326 + 448, 1, 1).
 
-    The two people are sorted from left to right. A person has 56 features: whether there is one, the middle of the box,
-    its height and aspect ratio, the keypoints relative to the box in heights (0 for hidden ones), and their scores.
-    Another 51 are the distances between the two. These 163 are of the second frame, and then their change since the
-    first, where each person is the nearest one.
+    A person has 56 features: whether there is one, the middle of the box, its height and aspect ratio, the keypoints
+    relative to the box in heights (0 for hidden ones), and their scores. The first 326 columns are the features of a
+    recipe: those of the two most certain people from left to right and 51 distances between the two, in the second
+    frame, and then their change since the first, where each person is the nearest one. The rest has the poses of the
+    other four people, and then their change.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features of pairs of frames (B, 6, H, W), the channels of the earlier frame first."""
         earlier, later = self.backbone(torch.cat(x.chunk(2, 1))).chunk(2)  # (B, 6, 56)
-        later = later[:, :MATCHED]
         later = later * (later[..., 55:] > PERSON)
-        centre = middle_of(later)[..., 1] + 2.0 * (later[..., 55] == 0)  # an absent person is the last
-        later = later.gather(1, centre.argsort(1)[..., None].expand_as(later))
-        distance = (middle_of(later)[:, :, None] - middle_of(earlier)[:, None]).square().sum(3)  # (B, 2, 6)
+        two, others = later[:, :MATCHED], later[:, MATCHED:]
+        centre = middle_of(two)[..., 1] + 2.0 * (two[..., 55] == 0)  # an absent person is the last
+        later = torch.cat([two.gather(1, centre.argsort(1)[..., None].expand_as(two)), others], 1)
+        distance = (middle_of(later)[:, :, None] - middle_of(earlier)[:, None]).square().sum(3)  # (B, 6, 6)
         nearest = (10.0 * (earlier[:, None, :, 55] > PERSON) - distance).argmax(2)
         before = earlier.gather(1, nearest[..., None].expand_as(later))
         # a person who was not there has not moved
         before = torch.where(before[..., 55:] > PERSON, before, later) * (later[..., 55:] > 0)
-        now = describe_people(later)
-        return torch.cat([now, now - describe_people(before)], 1)[..., None, None]
+        now, between = describe_people(later)
+        then, between_then = describe_people(before)
+        parts = [now[:, :MATCHED], between, (now - then)[:, :MATCHED], between - between_then]
+        parts += [now[:, MATCHED:], (now - then)[:, MATCHED:]]
+        return torch.cat([part.flatten(1) for part in parts], 1)[..., None, None]
 
 
 def middle_of(people: Tensor) -> Tensor:
@@ -214,29 +218,28 @@ def middle_of(people: Tensor) -> Tensor:
     return (people[..., 51:53] + people[..., 53:55]) / 2
 
 
-def describe_people(people: Tensor) -> Tensor:
-    """Return features (B, 163) of two people (B, 2, 56), whose values are all 0 if they are absent."""
-    present = (people[..., 55:] > 0).to(people.dtype)  # (B, 2, 1)
+def describe_people(people: Tensor) -> tuple[Tensor, Tensor]:
+    """Return features (B, N, 56) of people (B, N, 56), 0 if they are absent, and distances (B, 51) of the first two."""
+    present = (people[..., 55:] > 0).to(people.dtype)  # (B, N, 1)
     points = people[..., :51].unflatten(2, (KEYPOINTS, 3))
     points, certain = points[..., :2], points[..., 2]
     middle, sides = middle_of(people), people[..., 53:55] - people[..., 51:53]
     height = sides[..., :1].clamp(min=0.1)
     relative = (points - middle[:, :, None]) / height[..., None] * (certain > VISIBLE)[..., None]
     described = torch.cat([present, middle, height, sides[..., 1:] / height, relative.flatten(2), certain], 2)
-    each = (described * present).flatten(1)  # (B, 112)
-    first, second = people.unbind(1)
+    first, second = people[:, :MATCHED].unbind(1)
     # from left to right: of the middles, the tops and the bottoms
     across = [middle[:, 1, 1:] - middle[:, 0, 1:], *(second[:, n : n + 1] - first[:, n : n + 1] for n in (51, 53))]
-    limbs = torch.cat([points[:, :, part] for part in LIMBS], 2)  # (B, 2, 4, 2)
-    torso = torch.stack([points[:, :, part].mean(2) for part in TORSO], 2)  # (B, 2, 3, 2)
+    limbs = torch.cat([points[:, :MATCHED, part] for part in LIMBS], 2)  # (B, 2, 4, 2)
+    torso = torch.stack([points[:, :MATCHED, part].mean(2) for part in TORSO], 2)  # (B, 2, 3, 2)
     others = torch.cat([torso[:, 1:], torso[:, :1]], 1)
     reach = limbs[:, :, :, None] - others[:, :, None]  # (B, 2, 4, 3, 2)
-    both = torch.cat([*across, reach.flatten(1)], 1) / height.amax(1) * present.amin(1)  # (B, 51)
-    return torch.cat([each, both], 1)
+    scale = present[:, :MATCHED].amin(1) / height[:, :MATCHED].amax(1)
+    return described * present, torch.cat([*across, reach.flatten(1)], 1) * scale
 
 
 def mirrored(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return features (L, 326) of `Poses` for the mirror images of the frames."""
+    """Return features (L, 326) of two people for the mirror images of the frames."""
     parts, are_two = [], (features[:, 0] > 0) & (features[:, 56] > 0)
     for at in (0, 163):  # the poses, and their change
         people, across = features[:, at : at + 112].reshape(-1, 2, 56).copy(), features[:, at + 112 : at + 163].copy()

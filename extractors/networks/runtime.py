@@ -31,7 +31,7 @@ AUTO = "auto"
 USE_TORCH = "run it with torch: --set runtime=torch."
 
 IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
-FORMAT = 1  # of stored converted networks; increase it if the conversion changes
+FORMAT = 2  # of stored converted networks; increase it if the conversion changes
 SUFFIX = ".network"
 MAX_BYTES = 2 << 30  # of converted networks on disk
 CHECK_BYTES = 4  # at the start of a stored file: the checksum of the remaining bytes

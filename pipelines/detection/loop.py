@@ -168,7 +168,7 @@ class Track:
             row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, gaps, at, self.id, clock
         )
         if self.people:
-            decision = self.people.add_to(decision, row.features["pose"], self.shape)
+            decision = self.people.add_to(decision, row, self.shape)
         self.decisions.append(decision)
         self.session.n_decided += 1
 

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.extractors.networks.network import MOVENET
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
@@ -20,7 +21,8 @@ LOST_SECONDS = 2.0  # after which someone who comes back is another person
 OVERLAP = 0.2  # least intersection over union of a person's box and the latest one
 LONG_ENOUGH = 0.5  # of the chunks of an action, for the people of its end
 ANKLES = slice(15, 17)
-PEOPLE, WIDTH, KEYPOINTS = 2, 56, 17  # people, and features of one: see `lstr.extractors.networks.movenet.Poses`
+# People, those of the features, and the features of one: see `lstr.extractors.networks.movenet.Poses`.
+PEOPLE, MATCHED, WIDTH, KEYPOINTS = 6, 2, 56, 17
 # By number, in how many chunks a person was seen, the sum of the person's own scores, and the box around all places.
 Seen = dict[int, tuple[int, float, Box]]
 
@@ -40,15 +42,16 @@ class PeopleTracker:
         # the model on each person's own poses, and the number of the person at each place; other streams see all people
         self._streams, self._owners = Streams(loaded, PEOPLE) if self._is_alone else None, [0] * PEOPLE
 
-    def add_to(self, decision: Decision, features: NDArray[np.float32], shape: tuple[int, ...] = ()) -> Decision:
+    def add_to(self, decision: Decision, row: FeatureRow, shape: tuple[int, ...] = ()) -> Decision:
         """Return a decision with the people of its chunk, and its events with theirs.
 
         Args:
             decision: The decision.
-            features: The features of the stream `pose` (326,).
+            row: The features of the stream `pose`, and the people who are not in them.
             shape: The shape of the frames (6, H, W, 3), of which the network sees the middle; () if unknown.
         """
-        people = self._numbered(decision.time, self._places(features, shape))
+        poses = poses_in(row)
+        people = self._numbered(decision.time, self._places(poses, shape))
         numbers = [person.id for person in people]
         own = [dict.fromkeys(self._classes, 0.0)] * len(people)  # by label, of each person
         if streams := self._streams:  # the scores of each person, as if nobody else had ever been there
@@ -57,10 +60,8 @@ class PeopleTracker:
                     place = next(at for at, owner in enumerate(self._owners) if owner not in numbers)
                     self._owners[place] = number
                     streams.reset([place])
-            rows = [
-                select_people(features, [numbers.index(owner)] if owner in numbers else []) for owner in self._owners
-            ]
-            inputs = streams.as_input(np.stack(rows)), None
+            alone = [poses[[at for at, number in enumerate(numbers) if number == owner]] for owner in self._owners]
+            inputs = streams.as_input(np.stack([features_of(pose) for pose in alone])), None
             found = streams.module.step_streams(streams.model, streams.state, range(PEOPLE), *inputs)
             scores = np.asarray(found)[:, 0].tolist()
             own = [dict(zip(self._classes, scores[self._owners.index(number)], strict=True)) for number in numbers]
@@ -79,20 +80,24 @@ class PeopleTracker:
         return replace(decision, people=people, events=events)
 
     def inside(self, row: FeatureRow, shape: tuple[int, ...]) -> FeatureRow:
-        """Return features without the people whose feet are outside the zones; `shape` as of `add_to`."""
+        """Return features without the people whose feet are outside the zones; `shape` as of `add_to`.
+
+        If one of the two whom the model sees is outside, it sees the most certain others instead.
+        """
         if not self._is_alone or not (zones := self._zones()):
             return row
-        features = row.features["pose"]
-        places = self._places(features, shape)
-        kept = [at for at, person in enumerate(places) if stands_in(zones, person)]
-        if len(kept) == len(places):
-            return row
-        return replace(row, features={"pose": select_people(features, kept)})
+        poses, features = poses_in(row), row.features["pose"]
+        is_inside = np.array([stands_in(zones, person) for person in self._places(poses, shape)], bool)
+        n_seen = int(np.count_nonzero(features[: MATCHED * WIDTH : WIDTH]))
+        poses = poses[is_inside]
+        if not is_inside[:n_seen].all():
+            n_seen, features = MATCHED, features_of(poses[:MATCHED])
+        return replace(row, features={"pose": features}, others=poses[n_seen:].swapaxes(0, 1).ravel())
 
-    def _places(self, features: NDArray[np.float32], shape: tuple[int, ...]) -> list[Person]:
+    def _places(self, poses: NDArray[np.float32], shape: tuple[int, ...]) -> list[Person]:
         """Return the people of a chunk without numbers."""
         part = np.array(seen_parts(self._size, shape[2], shape[1]) if shape else (1.0, 1.0))
-        return [place_of(row, part) for row in features[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH) if row[0] > 0]
+        return [place_of(pose, part) for pose in poses[:, 0]]
 
     def with_people(
         self, events: Iterable[Event], scored: Sequence[tuple[Person, Mapping[str, float]]] = ()
@@ -135,12 +140,19 @@ class PeopleTracker:
         return [replace(person, id=numbers[at]) for at, person in enumerate(people)]
 
 
-def select_people(features: NDArray[np.float32], kept: Sequence[int]) -> NDArray[np.float32]:
-    """Return features (326,) of some of the people, without the distances between two."""
-    left = np.zeros_like(features)
-    for part, given in zip(left.reshape(2, -1), features.reshape(2, -1), strict=True):  # poses, and their change
-        part[: len(kept) * WIDTH] = given[: PEOPLE * WIDTH].reshape(PEOPLE, WIDTH)[list(kept)].ravel()
-    return left
+def poses_in(row: FeatureRow) -> NDArray[np.float32]:
+    """Return the poses of the people of a chunk, and their change (N, 2, 56); first those that the model sees."""
+    seen = row.features["pose"].reshape(2, -1)[:, : MATCHED * WIDTH]
+    poses = np.hstack([seen, row.others.reshape(2, -1)])
+    poses = poses.reshape(2, -1, WIDTH).swapaxes(0, 1)
+    return poses[poses[:, 0, 0] > 0]
+
+
+def features_of(poses: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return features (326,) of at most two people (N, 2, 56) from left to right, without distances between them."""
+    features = np.zeros((2, MOVENET.width // 2), np.float32)
+    features[:, : len(poses) * WIDTH] = poses[poses[:, 0, 2].argsort()].swapaxes(0, 1).reshape(2, -1)
+    return features.ravel()
 
 
 def shares_of(scores: Mapping[int, float]) -> dict[int, float]:

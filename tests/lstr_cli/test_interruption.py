@@ -99,8 +99,7 @@ def test_hanging_commands_end(body):
 
 
 @pytest.mark.parametrize("number", [SIGHUP, SIGTERM])
-def test_ignored_signals_stay_ignored(number):
-    """As under `nohup`."""
+def test_ignored_signals_stay_ignored_as_under_nohup(number):
     body = "print('up', flush=True)\nsys.stdin.read()\nprint('done')"
     assert run(body, number, prepare=lambda: signal.signal(number, signal.SIG_IGN)) == (0, "done\n", "")
 

@@ -152,8 +152,7 @@ def test_reference_flow_of_the_small_pair():
 
 @needs_kernel
 @pytest.mark.parametrize("error", [None, FlowError("NVRTC cannot be loaded."), RuntimeError("no image\nmore lines")])
-def test_triton_replaces_a_kernel_that_fails(error, monkeypatch):
-    """On a simulated GPU that computes on the CPU."""
+def test_triton_replaces_a_kernel_that_fails_on_a_simulated_gpu(error, monkeypatch):
     openers = {name: Mock(return_value=Solver(name, compiled_solve)) for name in OPENERS}
     openers["cluster"].side_effect = error
     monkeypatch.setattr(tvl1_gpu, "OPENERS", openers)

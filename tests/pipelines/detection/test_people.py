@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.networks.network import MOVENET
@@ -30,9 +31,15 @@ def loaded(tmp_path):
     return tiny_checkpoint(tmp_path / "tiny.pt", ("Background", "wave"), MOVENET.width, 0, recipe.to_dict())
 
 
+def row_of(people, index=0):
+    """The features of a chunk in which people do not move."""
+    features, others = poses_of(people, people)[0].tensor_split([MOVENET.width])
+    return FeatureRow(index, (index + 1) / 4, {"pose": features.numpy()}, others.numpy())
+
+
 def decided(people, loaded, **more):
     """Events of chunks with these people; the action lasts from the first to the last one."""
-    rows = [FeatureRow(k, (k + 1) / 4, {"pose": poses_of(p, p)[0].numpy()}) for k, p in enumerate(people)]
+    rows = [row_of(drawn, k) for k, drawn in enumerate(people)]
     return list(run_session([Source("a", rows=rows)], loaded, thresholds=Thresholds(on=0.0, off=0.0), **more))
 
 
@@ -56,31 +63,27 @@ def test_decisions_and_events_have_people(loaded, tmp_path):
     assert [row["subject"] for row in csv.DictReader((tmp_path / "out" / "a.csv").open())] == ["person 1"]
 
 
-def test_shares_are_by_streams_in_which_one_person_is_alone(loaded):
-    both = [drawn_people((0.4 + 0.01 * at, 0.2), TWO) for at in range(6)]
-    alone = [[person.clone() for person in both] for _ in range(2)]
-    for at in range(6):
-        alone[0][at][:, 1, 55] = alone[1][at][:, 0, 55] = 0
-    first, second = (scores_of(decisions_of(decided(people, loaded)))[:, 1] for people in alone)
-    *_, end = events = decided(both, loaded)
-    found, shares = decisions_of(events), first / (first + second)
+def test_shares_of_three_people_are_by_streams_in_which_one_is_alone(loaded):
+    crowd = [drawn_people((0.4 + 0.01 * at, 0.2), TWO, (0.7, 0.45)) for at in range(6)]
+    alone = [[torch.cat([drawn[:, [n]], torch.zeros(1, 5, 56)], 1) for drawn in crowd] for n in range(3)]
+    own = np.stack([scores_of(decisions_of(decided(people, loaded)))[:, 1] for people in alone], 1)
+    *_, end = events = decided(crowd, loaded)
+    found = decisions_of(events)
     (started,), (ended,) = found[0].events, end.events
-    near = partial(pytest.approx, abs=1e-5)
-    assert {person.id: person.share for person in started.people} == near({1: shares[0], 2: 1 - shares[0]})
-    mean = sum(first) / (sum(first) + sum(second))
-    assert [person.share for person in ended.people] == near(sorted((mean, 1 - mean), reverse=True))
-    for decision, share in zip(found, shares, strict=True):
-        expected = [share, 1 - share] if decision.label == "wave" else [None, None]
-        assert [person.share for person in decision.people] == near(expected)
+    shares, near = own / own.sum(1, keepdims=True), partial(pytest.approx, abs=1e-5)
+    assert [person.share for person in sorted(started.people, key=lambda person: person.id)] == near(shares[0])
+    assert [person.share for person in ended.people] == near(sorted(own.sum(0) / own.sum(), reverse=True))
+    for decision, row in zip(found, shares, strict=True):
+        assert [person.id for person in decision.people] == [1, 2, 3]
+        assert [person.share for person in decision.people] == near([*row] if decision.label == "wave" else [None] * 3)
 
 
 def test_places_are_of_the_whole_image(loaded):
     """A network of 4:3 sees the middle of a wider or taller frame."""
-    person = drawn_people(ONE)
+    row = row_of(drawn_people(ONE))
     decision = Decision(0, 0.25, "wave", 1.0, [], 0.0, [], np.zeros(2, np.float32))
     for width, height, middle in ((160, 120, (0.4, 0.2)), (160, 90, (0.4, 0.275)), (40, 120, (0.475, 0.2))):
-        features = poses_of(person, person)[0].numpy()
-        ((seen,),) = [PeopleTracker(loaded).add_to(decision, features, (6, height, width, 3)).people]
+        ((seen,),) = [PeopleTracker(loaded).add_to(decision, row, (6, height, width, 3)).people]
         left, top, right, bottom = seen.box
         assert ((top + bottom) / 2, (left + right) / 2) == pytest.approx(middle), (width, height)
 
@@ -91,9 +94,18 @@ def test_only_people_with_their_feet_in_a_zone_count(loaded):
     corners = ((0, 0), (0.3, 0), (0.3, 0.4), (0, 0.4))
     left, right, top = (tuple((x + dx, y + dy) for dx, dy in corners) for x, y in ((0, 0.4), (0.5, 0.5), (0, -0.2)))
     for people in (both, hidden):
-        row = FeatureRow(0, 0.25, {"pose": poses_of(people, people)[0].numpy()})
         for zones, others in (((left, right), []), ((left,), [1]), ((right,), [0]), ((top,), [0, 1])):
             seen = people.clone()
             seen[:, others, 55] = 0
-            found = PeopleTracker(loaded, lambda zones=zones: zones).inside(row, ())
-            np.testing.assert_array_equal(found.features["pose"], poses_of(seen, seen)[0])
+            found = PeopleTracker(loaded, lambda zones=zones: zones).inside(row_of(people), ())
+            np.testing.assert_array_equal(found.features["pose"], row_of(seen).features["pose"])
+
+
+def test_the_model_sees_the_two_most_certain_people_in_a_zone(loaded):
+    crowd = drawn_people(TWO, ONE, (0.6, 0.25), (0.5, 0.1))
+    zone = ((0, 0.3), (0.3, 0.3), (0.3, 0.9), (0, 0.9))
+    found = PeopleTracker(loaded, lambda: (zone,)).inside(row_of(crowd), ())
+    poses = [row_of(crowd[:, [n, 5, 5, 5, 5, 5]]).features["pose"].reshape(2, -1)[:, :56] for n in (1, 2, 3)]
+    expected = np.hstack([*poses[:2], np.zeros((2, 51))]).ravel()
+    np.testing.assert_allclose(found.features["pose"], expected, atol=1e-6)
+    np.testing.assert_array_equal(found.others, poses[2].ravel())

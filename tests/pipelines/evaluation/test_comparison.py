@@ -95,8 +95,7 @@ def test_training_videos_are_recognised_by_id_and_by_content(models, small_set, 
         unseen({opened[0].checkpoint("cpu").metrics["training_videos"][0]: tmp_path / "missing.mp4"}, opened)
 
 
-def test_validation_videos_count_as_training_videos(trained, small_set, tmp_path):
-    """Also if they were of a single model in an average."""
+def test_validation_videos_count_as_training_videos_also_of_a_model_in_an_average(trained, small_set, tmp_path):
     videos = {"validation": min(small_set.videos.iterdir())}
     metrics = {"training_videos": ["scene_09"]}
     last = write(tmp_path, "last", trained, 0, metrics)

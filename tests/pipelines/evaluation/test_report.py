@@ -103,8 +103,7 @@ def judged(name="run", seed=0, lengths=(40, 60, 12), about=None) -> Evaluation:
     return entry
 
 
-def test_videos_that_are_shorter_than_a_work_memory():
-    """The published convention excludes them."""
+def test_the_published_convention_excludes_videos_that_are_shorter_than_a_work_memory():
     document = judged(lengths=(8, 12)).document
     assert document["conventions"]["published"] == {"mAP": None, "mcAP": None, "videos": 0, "chunks": 0}
     assert document["absent_classes"] == ["never"] and {len(rows) for rows in document["stages"].values()} == {10}

@@ -47,8 +47,7 @@ def test_a_plan_writes_nothing(videos, tmp_path, unmeasured):
     assert not list(tmp_path.iterdir())
 
 
-def test_unreadable_videos_are_skipped_before_the_division_into_folds(videos, tmp_path, unmeasured):
-    """Two of three videos are left, for two folds."""
+def test_unreadable_videos_are_skipped_before_the_division_into_two_folds(videos, tmp_path, unmeasured):
     paths = [shutil.copy(path, tmp_path / path.name) for path in sorted((videos / "videos").rglob("*.mp4"))[:3]]
     rows = [f"{path.stem},{at},{at + 1},{action}" for path in paths for at, action in ((1, "wave"), (3, "jump"))]
     chosen = label(tmp_path, tmp_path, *rows)

@@ -9,7 +9,7 @@ from PIL import Image
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.figure import write_figure
 from lstr.pipelines.pages.page import write_index, write_report
-from lstr.pipelines.pages.palette import CLASSES, NO_ACTION, colours_of, rgb_of
+from lstr.pipelines.pages.palette import CLASSES, NO_ACTION, colours_of
 from tests.support import annotated
 from tests.support.pages import Page, make_scores, make_timeline
 
@@ -56,9 +56,3 @@ def test_a_class_has_the_same_colour_everywhere(tmp_path):
     grey = {"Background": NO_ACTION, "Ambiguous": NO_ACTION}
     assert colours_of(ACTIONS) | grey == colours_of(labels), "with and without background"
     assert [*colours_of([f"c{i}" for i in range(20)]).values()][8:16] == [*CLASSES]
-
-
-def luminance(colour: str) -> float:
-    value = np.array(rgb_of(colour)) / 255
-    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
