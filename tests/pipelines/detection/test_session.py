@@ -54,7 +54,7 @@ def take_until(events, kind: type, source_id: str) -> None:
 class Means:
     """Networks that compute the means of a chunk's frames and of their differences."""
 
-    device, batch, recipe = "cpu", 4, SimpleNamespace(long_side=64, remembers=False)
+    device, batch, recipe, frames_seen = "cpu", 4, SimpleNamespace(long_side=64), range(6)
 
     def prepare(self, *batches):
         pass
