@@ -63,7 +63,7 @@ BACK, BETWEEN = 3, 240  # unusable after BACK steps back within BETWEEN frames; 
 # Pixel formats of raw cameras, mapped to decoders' formats with the same samples: converting them directly changes
 # colours by up to 21 levels in real videos.
 PLANAR = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
-MOST_ROWS = 25  # that are averaged at once; of more the product takes longer, and BLAS may start threads
+MOST_ROWS = 15  # that are averaged at once; of more the product takes longer, and BLAS starts threads for it
 SMALL_PIXELS = 640 * 480  # smaller frames decode on one thread: 320 x 240 took .005 s instead of .008 per second
 DECORD_BYTES = 256 * 2**20  # maximum of all frames of a file: decord decodes ahead without limit
 DECORD_SIDE = 16  # pixels; decord returns narrower frames with too many channels
