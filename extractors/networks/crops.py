@@ -15,6 +15,7 @@ from lstr.extractors.video.frames import CHUNK
 Image = NDArray[np.uint8]  # (H, W, C), resized by its view.
 GREYS = (0, 2, 5)  # frames of a chunk that are the three channels of `grey`
 PAIRS = ((0, 1), (1, 3), (3, 5))  # frames whose differences are the three channels of `difference`
+COMPARED = {n for pair in PAIRS for n in pair}
 WITHOUT_COLOUR = ("grey", "difference")  # streams that use grey frames
 AVERAGED = 3  # channels; OpenCV's area interpolation is limited to four
 GAIN = 2  # factor of the differences of frames
@@ -25,8 +26,7 @@ ENDS = {"change": (0, CHUNK - 1), "pose": (CHUNK // 2 - 1, CHUNK - 1)}
 
 def frames_seen(streams: Collection[str], rgb_frame: int) -> frozenset[int]:
     """Return the frames of a chunk that the networks of these streams use, and the last one, which pages show."""
-    of_pairs = {n for pair in PAIRS for n in pair}
-    seen = {"rgb": (rgb_frame,), "flow": range(CHUNK), "grey": GREYS, "difference": of_pairs, **ENDS}
+    seen = {"rgb": (rgb_frame,), "flow": range(CHUNK), "grey": GREYS, "difference": COMPARED, **ENDS}
     return frozenset({CHUNK - 1}.union(*(seen[stream] for stream in streams)))
 
 
@@ -70,7 +70,7 @@ def picture_of(stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] |
     if stream == "grey":
         return np.asarray(cv2.merge([grey_of(frames[n]) for n in GREYS]), np.uint8)
     # differences of bytes need more than a byte
-    greys = {n: grey_of(frames[n]).astype(np.int16) for n in {n for pair in PAIRS for n in pair}}
+    greys = {n: grey_of(frames[n]).astype(np.int16) for n in COMPARED}
     planes = [np.clip(GAIN * (greys[later] - greys[earlier]) + MIDDLE, 0, 255) for earlier, later in PAIRS]
     return np.stack(planes, 2).astype(np.uint8)
 

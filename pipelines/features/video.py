@@ -82,8 +82,10 @@ def sampled_inputs(
     for video_id, length in lengths.items():
         wanted = set(picked[(picked >= start) & (picked < start + length)] - start)
         start += length
+        if not wanted:
+            continue
         with skip_failure(videos[video_id]), local_copy(videos[video_id]) as (path, _):
-            for chunk in open_chunks(path, twostream.recipe.long_side)[2] if wanted else ():
+            for chunk in open_chunks(path, twostream.recipe.long_side)[2]:
                 if chunk.index in wanted:
                     flow = workers.submit(chunk.frames).result() if workers else None
                     for stream, images in found.items():
