@@ -16,6 +16,12 @@ Part = bytes | float | Callable[[], object]
 """Bytes to send, seconds to sleep, or a function that waits for something."""
 
 
+def free_port() -> int:
+    """Return a free port; a server that starts again may not get the default one, which other tests take too."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
 @contextmanager
 def _thread(work: Callable[[], object]) -> Iterator[None]:
     """Run `work` in a thread; wait up to 5 s for its end."""

@@ -18,8 +18,7 @@ def contains(zone, x: float, y: float) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_pixels_are_inside_if_their_centre_is(seed):
-    """Random polygons; most cross themselves and overlap."""
+def test_pixels_of_random_polygons_are_inside_if_their_centre_is(seed):
     random = np.random.default_rng(seed)
     zones = [random.random((int(random.integers(3, 9)), 2)).tolist() for _ in range(1 + seed % 3)]
     height, width = (27, 40) if seed % 2 else (40, 27)

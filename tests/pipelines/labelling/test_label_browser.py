@@ -1,7 +1,6 @@
 """The page of `lstr label` in headless Chromium: labels drawn by hand, and the proposals of a model."""
 
 import json
-import socket
 import subprocess
 import sys
 
@@ -15,6 +14,7 @@ from lstr.pipelines.labelling.proposals import propose
 from lstr.pipelines.labelling.values import About, Label, Proposal
 from tests.support.browser import HOSTILE, UNAVAILABLE, wait_for
 from tests.support.labelling import action, labels_of, put
+from tests.support.served import free_port
 from tests.support.videos import write_video
 
 
@@ -84,9 +84,7 @@ def restart(folder, tmp_path):
     video = {"annotations": annotations, "comment": MARKUP[0], "complete": True}
     header = {"format": "lstr-labels/1", "actions": [], "subjects": MARKUP}
     (tmp_path / "labels.json").write_text(json.dumps({"lstr": header, "database": {SECOND: video}}))
-    with socket.socket() as free:  # another test may have the default port when the server restarts
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     return lambda: label([str(folder)], tmp_path / "labels.json", port=port)
 
 

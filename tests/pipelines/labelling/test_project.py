@@ -299,8 +299,7 @@ labels = st.lists(
 
 @settings(max_examples=50)
 @given(labels, st.booleans())
-def test_unlabelled_time_equals_a_count_of_ticks(spans, complete):
-    """A second implementation on a grid of 40 ticks a second."""
+def test_unlabelled_time_equals_a_count_of_40_ticks_a_second(spans, complete):
     ambiguous = np.zeros(16, bool)
     for start, end in find_unlabelled([Label(*span) for span in spans], complete, 4.0):
         assert (start * 4).is_integer() and start < end <= 4

@@ -122,8 +122,7 @@ def serve(path, folder):
     return Server(Starlette(), saved=SavedAddress(path, folder))
 
 
-def test_a_file_keeps_its_address(tmp_path):
-    """Over restarts; no other file has its token or its port."""
+def test_a_file_keeps_an_address_of_its_own_over_restarts(tmp_path):
     file, pages = tmp_path / "a.json", tmp_path / "pages"
     with serve(file, pages) as server:
         address, port = server.address, server.port

@@ -119,8 +119,7 @@ def test_files_that_browsers_play(tmp_path, name, codec, pixels, playable):
     assert is_playable(write_video(tmp_path / name, SECOND[:5], codec=codec, pixels=pixels)) is playable
 
 
-def test_frames_of_a_copy_are_those_of_the_chunks(tmp_path):
-    """Frame k of the copy is frame k of the video at 24 FPS."""
+def test_frame_k_of_a_copy_is_frame_k_of_the_chunks(tmp_path):
     video = write_video(tmp_path / "a.avi", SECOND, codec="mpeg4")
     copy = write_proxy(video, tmp_path, "a")
     assert is_playable(copy) and list(find_videos([tmp_path])) == ["a"], "not an input of other commands"

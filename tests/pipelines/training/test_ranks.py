@@ -1,7 +1,6 @@
 """Two processes, started by torchrun, train a model and the feature networks as one process would."""
 
 import json
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.support.documents import ROOT
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.planted import SMALL, planted_training
 from tests.support.processes import run_process
+from tests.support.served import free_port
 from tests.support.training import read_log, train_tiny
 
 SETTINGS = {"model.dropout": "0", "train.hide_long": "0", "train.log_every": "1", "train.batch_size": "5"}
@@ -63,8 +63,7 @@ def test_two_processes_train_an_equal_model(launch, feature_set, split, validati
     """
     words = ["train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "two"]
     words += ["--preset", "lstr-small", *set_options({**TINY_SETTINGS, **SETTINGS})]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     logs = {n: tmp_path / f"{n}.log" for n in ("0", "1")}
     processes = [launch(*words, log=logs[n], RANK=n, LOCAL_RANK=n, **environment) for n in ("0", "1")]
     for process in processes:

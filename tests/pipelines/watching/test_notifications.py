@@ -297,8 +297,7 @@ def test_invalid_addresses(url):
     assert url not in str(caught.value)
 
 
-def test_a_channel_of_another_package(history, tmp_path, monkeypatch):
-    """The example of CONTRIBUTING.md, installed next to lstr."""
+def test_the_channel_of_another_package_in_contributing(history, tmp_path, monkeypatch):
     page = ROOT / "CONTRIBUTING.md"
     name, value = block_with(page, "toml", "lstr.sinks").removeprefix('entry-points."lstr.sinks".').split(" = ")
     (tmp_path / f"{json.loads(value).partition(':')[0]}.py").write_text(block_with(page, "python", "Notifier"))

@@ -19,6 +19,7 @@ from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.site import WatchSite
 from tests.pipelines.watching import test_clips
 from tests.support.browser import UNAVAILABLE, ink, wait_for
+from tests.support.served import free_port
 from tests.support.videos import write_video
 from tests.support.watching import HOSTILE, Camera, event_of, recent_event
 
@@ -33,12 +34,13 @@ ZONES_BUTTON = "Zones: where motion counts"
 @pytest.fixture
 def start(start_service):
     """Start a service of `hall` and `door` that decides on both every 0.25 s: start(zones of the hall)."""
+    tables = f'[page]\nport = {free_port()}\n[clips]\nbefore = "2s"\nafter = "1s"'
 
     @contextmanager
     def start_cameras(zones=()):
         ramp = np.broadcast_to(np.linspace(30, 220, 64, dtype=np.uint8)[None, :, None], (48, 64, 3))
         settings = f"zones = {json.dumps(zones)}\n"
-        with start_service('[clips]\nbefore = "2s"\nafter = "1s"', settings, hall=9, door=9) as service:
+        with start_service(tables, settings, hall=9, door=9) as service:
             cameras = [Camera(service.dashboard, name, HOSTILE_CLASSES) for name in ("hall", "door")]
 
             def show() -> None:
