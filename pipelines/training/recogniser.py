@@ -172,7 +172,8 @@ class Head(nn.Module):
         with torch.autocast(maps.device.type, enabled=False):
             features = functional.adaptive_avg_pool2d(maps.float(), 1)  # (N · segments, D, 1, 1)
             features = features.unflatten(0, (-1, n_segments)).mean(1)  # (N, D, 1, 1)
-            return self.fc_cls(self.dropout(features).flatten(1))
+            features = features.flatten(1)[:, : self.fc_cls.in_features]  # of poses also the people beyond the features
+            return self.fc_cls(self.dropout(features))
 
 
 class Recogniser(nn.Module):
