@@ -37,8 +37,7 @@ finally:
 """
 
 
-def test_a_child_ends_with_its_parent_but_not_with_the_thread_that_started_it():
-    """It has a limited time to clean up."""
+def test_a_child_cleans_up_and_ends_with_its_parent_but_not_with_the_thread_that_started_it():
     command = [sys.executable, "-c", PARENT, CHILD.format(parent="int(sys.argv[1])")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         lines = [parent.stdout.readline(), parent.stdout.readline()]

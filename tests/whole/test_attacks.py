@@ -103,8 +103,7 @@ def test_video_ids_in_labels_create_no_files_outside(project, name):
 
 
 @pytest.mark.parametrize("label", ["../../PWNED", "/PWNED", "a/b", "..", "a\0b", "b" * 300])
-def test_class_names_create_no_files_outside(project, label):
-    """The THUMOS format writes a file per class."""
+def test_class_names_which_name_files_in_thumos_create_none_outside(project, label):
     for form in writable():
         (project / "out" / form).mkdir(parents=True)
         with suppress(LstrError):

@@ -198,8 +198,7 @@ def test_stopped_commands_resume_to_the_same_bits(launch, small_set, tmp_path, n
 
 
 @pytest.mark.long
-def test_extraction_to_a_full_and_to_a_read_only_disk(small_set, tmp_path, lstr, run):
-    """A file system that holds the features of two videos."""
+def test_extraction_to_a_disk_for_two_videos_and_to_a_read_only_one(small_set, tmp_path, lstr, run):
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = lambda options: run_process("mount", "-t", "tmpfs", "-o", options, "tmpfs", disk)[0]  # noqa: E731

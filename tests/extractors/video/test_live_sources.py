@@ -127,8 +127,7 @@ def test_streams_may_contain_garbage_and_change_size_and_rate(clips):
 
 
 @pytest.mark.long
-def test_datagrams(clips):
-    """MPEG-TS over UDP has no end, so silence is a stall."""
+def test_silence_of_datagrams_which_have_no_end_is_a_stall(clips):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         address, data = free.getsockname(), clips["first"] + clips["next"]

@@ -171,8 +171,7 @@ def test_tfn_learns_which_chunks_belong_to_the_newest_action():
 
 
 @pytest.mark.parametrize("has_operator", [True, False])
-def test_packed_streams_equal_the_whole_video(has_operator, monkeypatch):
-    """The operator is not documented, so torch may lack it."""
+def test_packed_streams_equal_the_whole_video_also_without_the_undocumented_operator(has_operator, monkeypatch):
     if not has_operator:
         monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
     elif not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):

@@ -215,8 +215,7 @@ def test_a_file_a_pipe_and_a_tcp_stream_have_equal_scores(small_set, loaded, net
     assert all(event.event == "ended" and event.still_active and event.at for event in single[4].events)
 
 
-def test_dropped_chunks_are_in_every_output(loaded, networks, tmp_path):
-    """The test pattern comes faster than the networks decide."""
+def test_chunks_that_come_faster_than_decisions_are_dropped_in_every_output(loaded, networks, tmp_path):
     output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
     options = {"live": LiveOptions(on_lag="drop", waiting=2), "limits": Limits(start=0.5, max_chunks=5)}
     decisions = decisions_of(run_session([pattern_camera()], loaded, networks, output=output, **options))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from lstr.errors import ConfigError
 from lstr.extractors.devices import fast_precision
@@ -88,3 +89,8 @@ def test_learning_rates_of_body_and_head():
     factors = {id(p): group[FACTOR] for group in make_optimiser(model, config).param_groups for p in group["params"]}
     expected = {id(p): 5 if name.startswith("cls_head.") else 1 for name, p in model.named_parameters()}
     assert factors == expected and len(make_optimiser(model, plain).param_groups) == 1
+
+
+def test_the_head_of_poses_takes_the_features_only():
+    model = recogniser("pose", PRESETS["people"].pose, 3, FinetuneConfig(), Initial())
+    assert model(*model.prepare(torch.zeros(1, 1, 6, 64, 64), torch.tensor([1]))).isfinite()
