@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import queue
+import re
 import shutil
 import sys
 import threading
@@ -30,10 +31,11 @@ from lstr.extractors.video.clips import TICKS, ClipFile, PacketRing, image_at, t
 from lstr.extractors.video.reader import PacketSink
 from lstr.files.atomic import check_writable, sweep, temporary_for, unwritable
 from lstr.pipelines.watching.config import ClipsConfig
-from lstr.pipelines.watching.event import EVENT_ID, WatchedEvent
+from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History
 from lstr.timeline import iso
 
+EVENT_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")  # as `event.new_id` makes it
 CLIP, ABOUT, IMAGE = SUFFIXES = ".mp4", ".json", ".jpg"
 LATE_S = 15.0  # by which the decision on an action may come after its start, besides the delay of its thresholds
 GRACE_S = 2.0  # that a clip waits for the packets of its last moment

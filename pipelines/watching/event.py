@@ -48,9 +48,6 @@ class WatchedEvent:
         return values | times | {name: round(values[name], 4) for name in ("score", "top_score")}
 
 
-EVENT_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")  # as `new_id` makes it
-
-
 def new_id(start: datetime) -> str:
     """Return an id for an event that began at a time."""
     return f"{start.astimezone():%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"

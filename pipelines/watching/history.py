@@ -15,13 +15,11 @@ from datetime import datetime
 from io import FileIO
 from pathlib import Path
 from time import time
-from typing import Annotated, Any
-
-from msgspec import Meta, Struct
+from typing import Any
 
 from lstr.errors import HistoryError
 from lstr.files.atomic import lock
-from lstr.pipelines.watching.event import EVENT_ID, WatchedEvent
+from lstr.pipelines.watching.event import WatchedEvent
 
 VERSION = 3  # of the tables, kept as SQLite's user_version
 TABLES = """
@@ -61,21 +59,18 @@ class Notice:
         return f"{self.event.id}.{self.phase}"
 
 
-class EventFilter(Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class EventFilter:
     """Which events are selected; None selects all."""
 
     since: datetime | None = None
     until: datetime | None = None
     source: str | None = None
     action: str | None = None
-    score: float | None = None  # the lowest
-    # the id of an event; only older ones are selected
-    before: Annotated[str, Meta(pattern=f"^{EVENT_ID.pattern}$")] | None = None
+    min_score: float | None = None
+    before: str | None = None  # the id of an event; only older ones are selected
     active_on: str | None = None  # a channel; only active events whose start it has announced are selected
     limit: int | None = None
-
-
-EVERY = EventFilter()
 
 
 class History:
@@ -187,7 +182,7 @@ class History:
         """Return the event of an id."""
         return next(iter(self._select("WHERE id = ?", event_id)), None)
 
-    def events(self, wanted: EventFilter = EVERY) -> list[WatchedEvent]:
+    def events(self, wanted: EventFilter = EventFilter()) -> list[WatchedEvent]:
         """Return the selected events, the latest start first."""
         where, values = [], []
         for clause, value in (
@@ -195,7 +190,7 @@ class History:
             ("start < ?", wanted.until and wanted.until.timestamp()),
             ("source = ?", wanted.source),
             ("action = ?", wanted.action),
-            ("top_score >= ?", wanted.score),
+            ("top_score >= ?", wanted.min_score),
             ("(start, id) < (SELECT start, id FROM events WHERE id = ?)", wanted.before),
             (ACTIVE_ON, wanted.active_on),
         ):

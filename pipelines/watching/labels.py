@@ -13,10 +13,12 @@ from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.watching.clips import ABOUT, CLIP, find_file
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.history import EVERY, EventFilter, History
+from lstr.pipelines.watching.history import EventFilter, History
+
+ALL = EventFilter()
 
 
-def export_labels(history: History, clips: Path, output: Path, wanted: EventFilter = EVERY) -> tuple[int, int, int]:
+def export_labels(history: History, clips: Path, output: Path, wanted: EventFilter = ALL) -> tuple[int, int, int]:
     """Write the events with a verdict as labels of the clips in a folder, for `lstr learn CLIPS OUTPUT`.
 
     A right event is its action in its clip, a wrong one is background. Other events of the same source without a

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -24,13 +24,14 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.pages.page import build_page
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.server import event_stream, page_response, read_body, refused
+from lstr.pipelines.watching.clips import EVENT_ID
 from lstr.pipelines.watching.config import NAME
 from lstr.pipelines.watching.dashboard import FULL_SCALE, NO_SCORE, Dashboard
 from lstr.pipelines.watching.history import EventFilter
 
 SCRIPTS = ("lanes.js", "served.js", "watch-sources.js", "zone-editor.js", "watch-events.js", "watch.js")
 MAX_REQUEST_BYTES = 2**14
-EVENTS, MAX_EVENTS = 50, 200  # in one answer
+MAX_EVENTS = 200  # in one answer
 STREAM_INTERVAL_S = 0.25  # between two pieces of a stream, as between two decisions
 # A page connects again after 12 s without a message.
 HEARTBEAT_S = 5.0
@@ -67,6 +68,17 @@ class SnoozeBody(Struct, forbid_unknown_fields=True):
     source: Text | None = None
     action: Text | None = None
     seconds: Annotated[float, Meta(ge=0, le=7 * 86400)] = 3600.0
+
+
+class EventQuery(Struct, forbid_unknown_fields=True):
+    """The query of a list of events."""
+
+    action: str | None = None
+    source: str | None = None
+    day: date | None = None  # on this machine's clock
+    score: float | None = None
+    before: Annotated[str, Meta(pattern=f"^{EVENT_ID.pattern}$")] | None = None
+    limit: int = 50
 
 
 class WatchSite:
@@ -130,17 +142,17 @@ class WatchSite:
         return Response(found, media_type="image/jpeg")
 
     def _events(self, request: Request) -> Response:
-        given = {name: value for name, value in request.query_params.items() if value}
         since = until = None
         try:
-            if day := msgspec.convert(given.pop("day", None), date | None, strict=False):  # on this machine's clock
-                days = day, day + timedelta(days=1)
+            given = {name: value for name, value in request.query_params.items() if value}
+            query = msgspec.convert(given, EventQuery, strict=False)
+            if query.day:
+                days = query.day, query.day + timedelta(days=1)
                 since, until = (datetime.combine(day, time()).astimezone() for day in days)
-            wanted = msgspec.convert(given, EventFilter, strict=False)
         except (ValueError, OverflowError) as error:
             raise HTTPException(400) from error
-        limit = min(MAX_EVENTS, max(1, wanted.limit or EVENTS))
-        wanted = structs.replace(wanted, since=since, until=until, limit=limit)
+        limit = min(MAX_EVENTS, max(1, query.limit))
+        wanted = EventFilter(since, until, query.source, query.action, query.score, query.before, limit=limit)
         return JSONResponse({"events": [event.to_dict() for event in self.dashboard.history.events(wanted)]})
 
     def _file(self, request: Request) -> Response:
