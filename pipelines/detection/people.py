@@ -88,6 +88,8 @@ class PeopleTracker:
             return row
         poses, features = poses_in(row), row.features["pose"]
         is_inside = np.array([stands_in(zones, person) for person in self._places(poses, shape)], bool)
+        if is_inside.all():
+            return row
         n_seen = int(np.count_nonzero(features[: MATCHED * WIDTH : WIDTH]))
         poses = poses[is_inside]
         if not is_inside[:n_seen].all():
