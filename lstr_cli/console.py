@@ -72,6 +72,16 @@ def show_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
+def show_markdown(text: str) -> None:
+    """Print a page of the result on standard output: rendered in a terminal, as it is when piped."""
+    if not out.is_terminal:
+        sys.stdout.write(without_credentials(text))
+        return
+    from rich.markdown import Markdown  # which few commands need
+
+    out.print(Markdown(displayed(text)))
+
+
 def show_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = (), is_result: bool = True
 ) -> None:

@@ -13,7 +13,7 @@ from lstr_cli.options import OF_MODEL, Command, as_json, set_option
 DAMAGED = 3
 MARKS = {True: "ok", False: "MISSING", None: "–"}  # of findings of `lstr doctor`
 MAX_FAULTS = 20  # in a table; --json has them all
-HIDDEN = ("kind", "faults", "kinds")  # kinds: how detections differ from labels, which --json has
+HIDDEN = ("kind", "faults")
 SETTINGS = ("config", "changed")  # their entries keep the names that `--set` takes
 MAX_ITEMS = 12  # of a list
 HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")  # of the table of models
@@ -27,7 +27,8 @@ def info(path, settings, as_json):
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
-    were recorded when the arrays were written. Exits with status 3 if it has a fault.
+    were recorded when the arrays were written. Exits with status 3 if it has a fault. Of a model file it prints the
+    model card, in Markdown when piped.
 
     \b
     Examples:
@@ -46,13 +47,23 @@ def info(path, settings, as_json):
     faults = described.get("faults", [])
     if as_json:
         console.show_json(described)
+    elif described["kind"] == "model file":
+        from lstr.pipelines.model_files.model_file import open_model
+
+        console.show_markdown(open_model(path).card())
     else:
         shown = {key: value for key, value in described.items() if key not in HIDDEN}
         nested = {key: value for key, value in shown.items() if isinstance(value, Mapping) and value}
         rows = [(key.replace("_", " "), _text(key, value)) for key, value in shown.items() if key not in nested]
         console.show_table(f"{path}: {described['kind']}", ("entry", "value"), rows)
         for key, value in nested.items():
-            console.show_table(key.replace("_", " "), ("entry", "value"), list(_flat(value, key in SETTINGS)))
+            title = key.replace("_", " ")
+            parts = [dict(_flat(part, False)) for part in value.values() if isinstance(part, Mapping)]
+            if len(parts) == len(value) and all([*part] == [*parts[0]] for part in parts):  # as of each class
+                rows_of_parts = [(name, *part.values()) for name, part in zip(value, parts, strict=True)]
+                console.show_table(title, ("", *parts[0]), rows_of_parts)
+            else:
+                console.show_table(title, ("entry", "value"), list(_flat(value, key in SETTINGS)))
         if faults:
             found = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:MAX_FAULTS]]
             console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), found)
@@ -71,13 +82,7 @@ def _flat(entries: Mapping[str, Any], is_setting: bool, before: str = "") -> Ite
         name = before + (key if is_setting else key.replace("_", " "))
         if key in HIDDEN or value is None:
             continue
-        if key == "interval" and isinstance(value, Mapping):
-            for one, edges in value.items():
-                is_pair = isinstance(edges, list) and [isinstance(e, int | float) for e in edges] == [True, True]
-                if edges:
-                    text = f"{edges[0]:.4g} to {edges[1]:.4g}" if is_pair else str(edges)
-                    yield f"{before}{one.replace('_', ' ')}, 95 %", text
-        elif isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value:
             yield from _flat(value, is_setting, f"{name} ")
         else:
             yield name, _text(key, value)
@@ -97,9 +102,9 @@ def _text(key: str, value: Any) -> str:
     if key == "hours":
         return console.clock(3600 * value)
     if isinstance(value, list | tuple):
-        if key == "members":
-            words = [" as ".join(filter(None, (one["kind"], one["preset"]))) for one in value]
-        elif isinstance(value[0], int | float):  # equal numbers, such as ten means of 128, once
+        if isinstance(value[0], Mapping):
+            return f"{len(value)}, see --json"
+        if isinstance(value[0], int | float):  # equal numbers, such as ten means of 128, once
             runs = [(number, len(list(same))) for number, same in groupby(value)]
             words = [f"{number:g}" + (f" ({n} times)" if n > 1 else "") for number, n in runs]
         else:

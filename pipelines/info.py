@@ -17,7 +17,6 @@ from lstr.pipelines.progress import ProgressCallback
 
 ZIP = b"PK\x03\x04"
 CHECKPOINTS = (".pt", ".pth", ".tar")
-PEOPLE = "numbers within a video, without face or name; someone who leaves gets another"
 
 
 def describe(
@@ -209,16 +208,12 @@ def _describe_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, A
 def _describe_model_file(path: Path) -> dict[str, Any]:
     from lstr.extractors.networks.weights_file import sha256_of
     from lstr.labels.label_set import actions_of
-    from lstr.pipelines.model_files.card import exported_in_words, network_of
+    from lstr.pipelines.model_files.card import exported_in_words
     from lstr.pipelines.model_files.model_file import open_model, refusals
 
     model = open_model(path)
     with refusals(path):
-        about, extra, metrics = model.about, model.about["checkpoint"]["extra"], model.about["metrics"]
-        measured, edges = metrics.get("lstr"), metrics.get("interval") or {}
-        means = {name: measured.get(name) for name in ("mAP", "mcAP")} if isinstance(measured, dict) else {}
-        intervals = {"interval": {name: edges[name] for name in means if name in edges}} if edges else {}
-        networks = about["networks"]
+        about, extra = model.about, model.about["checkpoint"]["extra"]
         return {
             "kind": "model file",
             "title": about["title"],
@@ -226,8 +221,7 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
             **_present(demo=about.get("demo") is True),
             "actions": actions_of(about["classes"]),
             **_present(runs_without_torch=exported_in_words(about) if model.exported is not None else ""),
-            **_present(people=PEOPLE if "pose" in networks else ""),
-            "networks": {stream: network_of(entry, model.recipe.size_of(stream)) for stream, entry in networks.items()},
+            "networks": about["networks"],
             "recipe_id": model.recipe.id if about["recipe"] else "features of other programs",
             **_present(store=(extra.get("data") or {}).get("store")),
             "model": about["config"].get("kind"),
@@ -235,8 +229,7 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
             "preset": extra.get("preset", "not recorded"),
             "split": about.get("split", "not recorded"),
             "data": about.get("data", "not recorded"),
-            "measured": {**means, "videos": metrics.get("videos"), **intervals} if means else "not recorded",
-            **_present(events=(metrics.get("events") or {}).get("together")),
+            "measured": about["metrics"] or "not recorded",
             "thresholds": about["thresholds"] or "defaults",
             **_present(folds={f"fold {at}": ids for at, ids in enumerate(about.get("folds") or (), start=1)}),
             "trained_on": list(about["seen"]),

@@ -212,12 +212,3 @@ def exported_in_words(document: Mapping[str, Any]) -> str:
     worst = max((alike.get(name) or 0.0 for name in ("scores", "later_scores")), default=0.0)
     near = f"; scores within {worst:.1e} of torch's" if alike else ""
     return f"by {plain_line(exported.get('runs_on', 'onnxruntime'))}{at_once}{near}"
-
-
-def network_of(entry: Mapping[str, Any], size: tuple[int, int]) -> str:
-    """Return a network in words: the size of its input, and the place, origin and licence of its weights."""
-    where = WHERE[entry["from"]]
-    if entry["from"] == "published":
-        where += f" {entry['weights']!r}, to be fetched: `lstr weights fetch`"
-    origin = f"; origin: {Origin(**entry['origin'])}" if "origin" in entry else ""
-    return f"{entry['network']} on {size[1]} × {size[0]} pixels, {where}{origin}"

@@ -335,7 +335,7 @@ def test_a_model_file_passes_on_the_origin_of_its_networks(lstr, finetuned, tmp_
     assert imagenet.licence in Archive(model.path).read("card.md").decode()
     code, out, _ = lstr("info", model.path, "--json")
     networks = json.loads(out)["networks"]
-    assert code == 0 and str(imagenet) in networks["rgb"] and "origin" not in networks["flow"]
+    assert code == 0 and networks["rgb"]["origin"] == asdict(imagenet) and "origin" not in networks["flow"]
     verdicts = json.loads(lstr("weights", "check", model.path, "--json")[1])
     assert [verdict["origin"] for verdict in verdicts] == [asdict(imagenet), None]
     torch.save(network.state_dict(), tmp_path / "mine.pth")

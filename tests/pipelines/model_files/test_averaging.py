@@ -43,7 +43,7 @@ def test_an_average_is_packed_and_detects(lstr, run, finetuned, members, tmp_pat
     assert code == 0 and "rgb, flow" in err and list(file.parent.iterdir()) == [file], err
     about = json.loads(lstr("info", file, "--json")[1])
     assert about["model"] == "average" and [member["kind"] for member in about["members"]] == ["rnn", "lfb"]
-    assert "rnn, lfb" in lstr("info", file)[1]
+    assert "2 models, 1 of kind rnn and 1 of kind lfb" in lstr("info", file)[1]
     assert set(open_model(file).about["seen"]) >= {"video 0", "video 1"}
     singles = [write_model(tmp_path / f"{path.parent.name}.lstr", path, weights, {}).path for path in members]
     run("pack", *singles, "-o", tmp_path / "of files.lstr")
@@ -67,5 +67,6 @@ def test_checkpoints_of_other_classes_or_recipes_are_refused(lstr, finetuned, me
     assert loaded.metrics["training_videos"] == ["video 0", "video 1"]
     assert loaded.extra["thresholds"] == THRESHOLDS
     assert [member["kind"] for member in loaded.extra["members"]] == ["rnn", "lfb"]
+    assert "members\t2" in lstr("info", tmp_path / "a.pt")[1]
     assert_error(lstr("pack", tmp_path / "a.pt", members[0], "-o", tmp_path / "x.lstr"), 4, "a.pt")
     assert_error(lstr("models", "average"), 2)

@@ -200,7 +200,7 @@ def test_commands_pack_describe_detect_and_unpack(lstr, packed, tmp_path):
     assert code == 0 and out == "", err
     described = json.loads(lstr("info", file, "--json")[1])
     assert described["kind"] == "model file" and described["title"] == "my falls"
-    assert described["actions"] == ["fall"] and described["measured"]["mAP"] == 0.62
+    assert described["actions"] == ["fall"] and described["measured"]["lstr"]["mAP"] == 0.62
     checked = json.loads(lstr("weights", "check", file, "--json")[1])
     assert [(v["stream"], v["state"], v["name"]) for v in checked] == [("rgb", "ok", "fälle"), ("flow", "ok", "fälle")]
     make_default(file)
