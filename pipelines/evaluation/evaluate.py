@@ -25,13 +25,7 @@ from lstr.pipelines.evaluation.chosen_thresholds import backdated, choose_for_ra
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring, check_fit, detect_events, labelled_segments, score_split
 from lstr.pipelines.evaluation.thresholds import DELAY_PRICE, Scored, choose_rule
-from lstr.pipelines.features.dataset import (
-    DatasetOptions,
-    Split,
-    network_overlap,
-    read_dataset,
-    training_warnings,
-)
+from lstr.pipelines.features.dataset import DatasetOptions, Split, network_overlap, read_dataset
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
@@ -140,7 +134,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     warnings: list[str] = []
     for loaded in opened:
         warnings += check_fit(loaded, split, scoring)
-        yield from map(Notice, [*training_warnings(loaded), *assumptions_of(loaded)])
+        yield from map(Notice, assumptions_of(loaded))
     yield from data.notices(split)
     if choosing:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])

@@ -20,14 +20,7 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import VideoEvents
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
-from lstr.pipelines.features.dataset import (
-    LabelledVideo,
-    Split,
-    describe_overlap,
-    network_overlap,
-    training_videos,
-    training_warnings,
-)
+from lstr.pipelines.features.dataset import LabelledVideo, Split, describe_overlap, network_overlap, training_videos
 from lstr.pipelines.features.folder import check_recipe
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import Finished, Progress
@@ -191,7 +184,7 @@ def score_split(
     `seen` lists videos that feature networks were trained on, with the streams; `learnt_from` lists videos that the
     checkpoint was trained on. `name` is the checkpoint's name in events and reports. Raises as `check_fit`.
     """
-    warnings = [*check_fit(loaded, split, scoring), *training_warnings(loaded)]
+    warnings = check_fit(loaded, split, scoring)
     split = split.narrowed(loaded.config, streams_of_checkpoint(loaded))
     rule = rule_of(loaded) if scoring.published else EVERY_CHUNK
     split = _scored_videos(loaded, split, scoring)

@@ -315,15 +315,3 @@ def training_overlap(loaded: Checkpoint) -> dict[str, Any] | None:
         return None
     streams = [stream for stream in STREAMS if stream in str(stored.get("streams"))]
     return {"videos": stored.get("videos"), "of": data.get("videos"), "streams": streams}
-
-
-def training_warnings(loaded: Checkpoint) -> list[str]:
-    """Return a warning if a checkpoint was trained on features of videos that the networks had been trained on."""
-    overlap = training_overlap(loaded)
-    if not overlap:
-        return []
-    return [
-        f"{loaded.path} was trained on features that are better than features of new videos will be: feature networks "
-        f"({', '.join(overlap['streams'])}) had seen {overlap['videos']} of its {overlap['of']} videos. "
-        "`lstr learn` trains on features from networks that have not seen the video, and may do better."
-    ]
