@@ -71,7 +71,7 @@ class LabelledVideo:
 
     id: str
     features: TwoStreamArray
-    targets: NDArray[np.uint8]
+    targets: NDArray[np.number]
     seen: tuple[str, ...] = ()  # streams with a network that was trained on this video, according to its record
 
 

@@ -46,8 +46,9 @@ class TrainConfig(Settings, frozen=True):
     tails: bool = True
     """Whether `tiled` windows include each video's end and videos shorter than a window; the published code includes
     neither."""
-    targets: Literal["multi-hot", "unit"] = "multi-hot"
-    """`multi-hot`: a chunk with several actions weighs more (paper). `unit`: its targets have length 1 (MiniROAD)."""
+    targets: Literal["multi-hot", "unit", "soft"] = "multi-hot"
+    """`multi-hot`: a chunk with several actions weighs more (paper). `unit`: its targets have length 1 (MiniROAD).
+    `soft`: an action has one half in its first chunk, and the background the other, because starts are uncertain."""
     ambiguous: Literal["ignored", "class"] = "ignored"
     """With the 22 classes of THUMOS'14, `ignored`: ambiguous chunks are not in the loss (published code); `class`: a
     class like others (MiniROAD). With other classes they are always ignored, and models have no output for them."""

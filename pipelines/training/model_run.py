@@ -65,6 +65,8 @@ class Learner(Run):
             column, classes = classes.index(AMBIGUOUS), self.classes
             tables = [np.where(v.targets[:, [column]] > 0, 0, v.targets) for v in videos]
             videos = [replace(v, targets=np.delete(t, column, 1)) for v, t in zip(videos, tables, strict=True)]
+        if config.targets == "soft":
+            videos = [replace(v, targets=samples.with_soft_starts(v.targets)) for v in videos]
         self.videos, self.config = videos, config
         # the column of the ambiguous class if its chunks have no part in training
         is_ignored = config.ambiguous == "ignored" and AMBIGUOUS in classes

@@ -103,6 +103,15 @@ def make_targets(
     return torch.stack(targets), torch.stack(counts)
 
 
+def with_soft_starts(targets: NDArray) -> NDArray[np.float32]:
+    """Return targets (T, C) in which an action has one half in its first chunk, and the background what is left."""
+    soft, acts = targets.astype(np.float32), targets[:, 1:] > 0
+    begins = acts & ~np.concatenate([acts[:1], acts[:-1]])  # what acts in the first chunk may have begun before it
+    soft[:, 1:][begins] = 0.5
+    soft[begins.any(1), 0] = 1 - soft[begins.any(1), 1:].max(1)
+    return soft
+
+
 def standardise(windows: Windows, mean: Tensor, std: Tensor) -> Windows:
     """Return windows of features brought to zero mean and unit variance by mean (D,) and std (D,)."""
     scaled = {name: (getattr(windows, name) - mean) / std for name in ("long", "work", "older", "context")}

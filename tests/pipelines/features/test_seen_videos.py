@@ -90,8 +90,8 @@ def test_training_records_the_overlap_in_the_checkpoint(lstr, tmp_path):
     assert described["training_videos_seen"] == {"videos": 2, "of": 3, "streams": ["flow"]}
     assert described["metrics"]["validation"]["seen"] == 1
     record_training_videos(features, {"v3": []})
-    evaluate = ("evaluate", run / "best.pt", features, *labels, "--subset", "validation", "--set", "resamples=0")
-    code, out, _ = lstr(*evaluate, "--json")
+    options = ("--subset", "validation", "--set", "resamples=0", "--json")
+    code, out, _ = lstr("evaluate", run / "best.pt", features, *labels, *options)
     assert code == 0 and "seen" not in json.loads(out)
 
 

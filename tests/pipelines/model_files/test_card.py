@@ -101,9 +101,8 @@ def test_the_card_has_data_measurements_and_the_origin_of_weights(document):
 
 def test_unpack_and_info_have_the_same_facts(lstr, small_set, tmp_path):
     model = write_model(tmp_path / "m.lstr", small_set.checkpoint, None, about_of(["wave", "squat"]))
-    code, _, _ = lstr("unpack", model.path, "-o", tmp_path / "x")
-    assert code == 0 and (tmp_path / "x" / "card.md").read_text() == model.card()
-    assert lstr("info", model.path)[:2] == (0, model.card())
+    code, card = lstr("unpack", model.path, "-o", tmp_path / "x")[0], (tmp_path / "x" / "card.md").read_text()
+    assert (code, card) == (0, model.card()) == lstr("info", model.path)[:2]
 
 
 @pytest.mark.parametrize("entry", [{"data": {"subsets": 7}}, {"metrics": {"lstr": {}, "events": {"together": {}}}}])

@@ -127,8 +127,8 @@ def test_published_presets_draw_as_many_windows_as_the_published_loader(shared):
         samples.count_steps([numbered(20)], model, config)
 
 
-def test_targets_of_the_future():
-    """An output about chunk T + h has the target of chunk T + h, or none past the end of the video."""
+def test_targets_of_the_future_and_of_starts():
+    """An output about chunk T + h has its target, or none past the end; an action starts with one half, if asked."""
     model, _ = resolve("lstr-small", {"model.work_length": "4", "model.anticipation": "3"}, (1, 1))
     outputs = Outputs(np.array([0, 1, 2, 3, -1, -1, -1]), np.array([0, 0, 0, 0, 1, 2, 3]))
     drawn = [numbered(20)], [(0, 10), (0, 18), (0, 1)]
@@ -144,6 +144,8 @@ def test_targets_of_the_future():
     targets, counts = samples.make_targets([numbered(10)], [(0, 8)], model, outputs)
     assert targets.argmax(-1)[0, [0, 1, 3]].tolist() == [0, 1, 1]
     assert counts.tolist() == [[True, True, False, True]]
+    truth = np.array([[0, 1, 0], [0, 1, 1], [1, 0, 0], [0, 0, 1], [0, 0, 1]], np.uint8)
+    assert samples.with_soft_starts(truth).tolist() == [[0, 1, 0], [0, 1, 0.5], [1, 0, 0], [0.5, 0, 0.5], [0, 0, 1]]
 
 
 def prepared(model, data, mean=0.0, std=1.0):
