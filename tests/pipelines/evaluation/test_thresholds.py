@@ -204,7 +204,7 @@ def test_stored_thresholds_are_used_by_detect_and_evaluate(small_set, path, tmp_
     assert after.calibration.keys() == before.calibration.keys()
     rules = thresholds_of(after)
     assert all(rules[label].on == values["on"] for label, values in chosen["thresholds"].items())
-    assert f"{rules[before.classes[1]].on:g}" in lstr("info", path)[1]
+    assert f"{before.classes[1]}\t{rules[before.classes[1]].on:g}\t" in lstr("info", path)[1]
 
     events = evaluate(path, "--set", "resamples=20")["events"]
     assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "t", "-f", "json,jsonl")[0] == 0
