@@ -172,8 +172,8 @@ class MiniROAD(Recurrent):
 
 
 SMALL = RNNConfig(d_model=128, dropout=0.3, work_length=32, long_length=0)
-# The best of all kinds on data sets of minutes (documentation, page "What the numbers mean"). Soft targets raised mAP
-# by .004 to .008 on UT-Interaction and UR Fall, with each seed.
+# The best of all kinds on data sets of minutes (docs/explanation/results.md). Soft targets raised mAP by .004 to .008
+# on UT-Interaction and UR Fall, with each seed.
 PRESETS = {"rnn-small": Preset(SMALL, {**SMALL_TRAINING, "targets": "soft"}, for_little_video=True)}
 KIND = Kind(RNN, RNNConfig, read_publication("rnn"), PRESETS)
 PUBLISHED = MiniROADConfig(d_feedforward=2048, work_length=128)

@@ -108,7 +108,7 @@ def with_soft_starts(targets: NDArray) -> NDArray[np.float32]:
     soft, acts = targets.astype(np.float32), targets[:, 1:] > 0
     begins = acts & ~np.concatenate([acts[:1], acts[:-1]])  # what acts in the first chunk may have begun before it
     soft[:, 1:][begins] = 0.5
-    soft[begins.any(1), 0] = 1 - soft[begins.any(1), 1:].max(1)
+    soft[:, 0] = np.where(begins.any(1), 1 - soft[:, 1:].max(1), soft[:, 0])
     return soft
 
 
