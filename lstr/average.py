@@ -45,7 +45,7 @@ class AverageConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(anticipation=True, heads=False)
 
-    kind: str = "average"
+    kind = "average"
     members: tuple[Any, ...] = ()  # each a `Member`, or its JSON object
 
     def __post_init__(self) -> None:
@@ -76,10 +76,6 @@ class AverageConfig(WindowConfig, frozen=True):
         for name, value in derived.items():
             msgspec.structs.force_setattr(self, name, value)
         super().__post_init__()
-
-    def check(self) -> None:
-        """See `WindowConfig.check`; also check that the members are no averages and fit features of this width."""
-        super().check()
         for member in self.members:
             columns, taken = member.columns, member.config.input_dim
             ends = [end for pair in columns for end in pair]
@@ -89,6 +85,11 @@ class AverageConfig(WindowConfig, frozen=True):
             if isinstance(member.config, AverageConfig) or width != taken or not (rising and inside):
                 sentence = f"A member of kind {member.config.kind} cannot take columns {columns} of {self.input_dim}."
                 raise ConfigError(sentence, PACK_AGAIN)
+
+    def to_dict(self) -> dict[str, Any]:
+        """See `WindowConfig.to_dict`."""
+        members = [{"config": m.config.to_dict(), "columns": [*map(list, m.columns)]} for m in self.members]
+        return {**super().to_dict(), "members": members}
 
 
 class Average(Model):

@@ -1,12 +1,12 @@
 """The settings that every kind of model has; each kind's own are next to it (`lstr.models`)."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import Meta, defstruct
 
 from lstr.errors import ConfigError
-from lstr.settings import Settings, Share, defaults
+from lstr.settings import Settings, Share
 
 MOST = 2**20 + 1  # no size or length of a model reaches this: three days of memory, in chunks
 Size = Annotated[int, Meta(ge=1, lt=MOST)]
@@ -36,6 +36,8 @@ class WindowConfig(Settings, frozen=True):
     Raises ConfigError that names the field and its value.
     """
 
+    kind: ClassVar[str] = ""
+    """One of `lstr.kinds.KINDS`; `lstr models` describes each."""
     uses: ClassVar[Uses] = Uses()
     # What windows have besides their two memories; kinds that have it make it a setting.
     context = 0
@@ -43,8 +45,6 @@ class WindowConfig(Settings, frozen=True):
     gru = False
     """Whether a window has the chunks that are older than both memories."""
 
-    kind: str = ""
-    """One of `lstr.kinds.KINDS`; `lstr models` describes each."""
     rgb_dim: SizeOrZero = 2048
     """Width of the appearance feature; 0 disables that stream."""
     flow_dim: SizeOrZero = 1024
@@ -75,14 +75,6 @@ class WindowConfig(Settings, frozen=True):
     """Chunks ahead to predict, each from a learned token after the work memory (paper, action anticipation)."""
 
     def __post_init__(self) -> None:
-        kind = defaults(type(self))["kind"]
-        if self.kind != kind:
-            hint = "call lstr.kinds.configure, which takes the kind by name."
-            raise ConfigError(f"These settings belong to kind {kind}, not {self.kind!r}.", hint)
-        self.check()
-
-    def check(self) -> None:
-        """Raise ConfigError for settings that exclude each other; a kind adds its own checks."""
         super().__post_init__()
         if self.rgb_dim + self.flow_dim == 0:
             raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "keep at least one of the two streams.")
@@ -94,6 +86,10 @@ class WindowConfig(Settings, frozen=True):
         if self.anticipation and not self.uses.anticipation:
             hint = "set anticipation to 0, or use a kind that predicts the future, for example lstr."
             raise ConfigError(f"Kind {self.kind} does not support anticipation {self.anticipation}.", hint)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, and the kind, in the types of JSON."""
+        return {"kind": self.kind, **super().to_dict()}
 
     def check_heads(self, name: str) -> None:
         """Raise ConfigError where the number of heads in a setting does not divide the model's width."""
@@ -144,10 +140,10 @@ def define_config(module: str, name: str, kind: str, uses: Uses) -> type[WindowC
     """Return the settings of a kind that adds none; pickle finds the class as `name` in `module`."""
     made = defstruct(
         name,
-        [("kind", str, kind)],
+        [],
         bases=(WindowConfig,),
         module=module,
-        namespace={"uses": uses, "__doc__": f"Settings of {kind}."},
+        namespace={"kind": kind, "uses": uses, "__doc__": f"Settings of {kind}."},
         frozen=True,
         kw_only=True,
         forbid_unknown_fields=True,

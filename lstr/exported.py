@@ -106,8 +106,10 @@ class StepDescription(msgspec.Struct, frozen=True):
 class ExportedConfig(WindowConfig, frozen=True):
     """The widths and lengths of an exported model of any kind; a model of torch cannot be built from it."""
 
+    kind: str = ""  # type: ignore[misc]  # of the exported model
+
     def __post_init__(self) -> None:
-        """Check nothing: the description was checked, and `kind` is the exported model's."""
+        """Check nothing: the description was checked."""
 
     @classmethod
     def of(cls, step: StepDescription, kind: str) -> "ExportedConfig":

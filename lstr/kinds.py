@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError, LstrError
@@ -121,18 +122,18 @@ def make_model(config: WindowConfig, n_classes: int) -> Model:
 
 def configure(kind: str = "lstr", **settings: Any) -> WindowConfig:
     """Return the configuration of a kind, its other settings by default. Raises ConfigError."""
-    return build(KINDS[kind].config, {**_without_foreign(settings, kind), "kind": kind}, strict=True)
+    return build(KINDS[kind].config, _without_foreign(settings, kind), strict=True)
 
 
 def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
     """See `lstr.settings.override`, where the kind may be changed too: the new one takes the settings that it has."""
     kind = changes.get("kind", config.kind)
     target = KINDS[kind].config
-    own = _without_foreign(changes, kind)
+    own = _without_foreign({name: value for name, value in changes.items() if name != "kind"}, kind)
     if target is type(config):
         return override(config, own)
     known, plain = defaults(target), defaults(type(config))
-    before = {name: value for name, value in config.to_dict().items() if name not in changes}
+    before = {name: value for name, value in structs.asdict(config).items() if name not in changes}
     kept = {name: value for name, value in before.items() if name in known or value != plain[name]}
     return build(target, {**_without_foreign(kept, kind), **own})
 
@@ -143,7 +144,7 @@ def from_json(text: Any) -> WindowConfig:
         values = msgspec.convert(json.loads(text), dict[str, Any])
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"The configuration is not a JSON object ({error}).", "save the checkpoint again.") from error
-    return build(KINDS[values.get("kind", "lstr")].config, values, strict=True)
+    return build(KINDS[values.pop("kind", "lstr")].config, values, strict=True)
 
 
 def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:

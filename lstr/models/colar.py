@@ -37,7 +37,7 @@ class ColarConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
-    kind: str = "colar"
+    kind = "colar"
     exemplars: Size = 10
     """Training chunks of each class that it compares with."""
 

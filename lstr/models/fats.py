@@ -30,7 +30,7 @@ class FATSConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
-    kind: str = "fats"
+    kind = "fats"
     generated: Size = 12
     """Number of future chunks that it predicts the features of."""
     runs: Size = 4

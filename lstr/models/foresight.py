@@ -50,8 +50,8 @@ class ForesightConfig(WindowConfig, frozen=True):
     l_gen: Size = 2
     """Layers that generate those."""
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.long_length:
             hint = "set a memory, for example --set model.long_length=64."
             raise ConfigError(f"Kind {self.kind} does not support long_length 0.", hint)

@@ -44,7 +44,7 @@ class GateHUBConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(padded=True)
 
-    kind: str = "gatehub"
+    kind = "gatehub"
     gamma: Amount = 0.05
     """Exponent of the focal loss for chunks of actions, of the published code; its page says the paper has others."""
     gamma_background: Amount = 0.1

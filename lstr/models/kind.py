@@ -17,7 +17,6 @@ from lstr.config import WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.layers import Step, Tensors, put, reset_fresh, take
 from lstr.models.published import Publication, Published
-from lstr.settings import defaults
 from lstr.windows import indices as memory
 from lstr.windows.plans import Planner, Ring, Slots
 from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, loss_of
@@ -49,7 +48,7 @@ class Kind:
     """A kind of model. `lstr.kinds.KINDS` has them by name."""
 
     model: "type[Model]"
-    config: type[WindowConfig]  # its settings, with its name as the default of `kind`
+    config: type[WindowConfig]  # its settings, with its name as `kind`
     publication: Publication
     presets: Mapping[str, Preset] = field(default_factory=dict)  # by name, the published size first
     published: Published | None = None  # how to read checkpoints of its published code, if there are any
@@ -57,7 +56,7 @@ class Kind:
     @property
     def name(self) -> str:
         """The name in `--set model.kind=NAME`."""
-        return defaults(self.config)["kind"]
+        return self.config.kind
 
     @property
     def published_preset(self) -> str | None:

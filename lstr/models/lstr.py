@@ -42,7 +42,7 @@ class LSTRConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(anticipation=True)
 
-    kind: str = "lstr"
+    kind = "lstr"
     positions: Literal["slot", "distance"] = "slot"
     """slot: a token's place in the window (published code). distance: chunks before the newest (paper)."""
     encoder: Encoder = "two-stage"
@@ -52,8 +52,8 @@ class LSTRConfig(WindowConfig, frozen=True):
     gru: bool = False
     """Let a GRU sum up everything older than the memories, as one more token for the decoder (paper, figure 3)."""
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.encoder == "joined" and self.integration != "cross-attention":
             message = f"Encoder joined does not support integration {self.integration!r}."
             raise ConfigError(message, "set integration to cross-attention.")

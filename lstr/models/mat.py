@@ -85,7 +85,7 @@ class BestEncoderLayer(EncoderLayer):
 class MATConfig(ForesightConfig, frozen=True):
     """Settings of MAT."""
 
-    kind: str = "mat"
+    kind = "mat"
     refinements: Annotated[int, Meta(ge=2, lt=MOST)] = 2
     """How often it refines the work tokens, two times at least; the future is refined once less."""
     l_stage1: Size = 1
@@ -96,8 +96,8 @@ class MATConfig(ForesightConfig, frozen=True):
     """Where hidden slots are counted for `groups`. window: in each window; batch (published code): in all windows of a
     batch, in training and for whole videos, where batches are of 16; a stream has windows."""
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
             raise ConfigError(
                 f"The long memory of {self.n_long} slots cannot be divided into {self.groups} groups.",

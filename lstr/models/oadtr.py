@@ -55,14 +55,14 @@ class OadTRConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
 
-    kind: str = "oadtr"
+    kind = "oadtr"
     decoder_heads: SizeOrZero = 0
     """Heads of the decoder; 0 is n_heads."""
     decoder_feedforward: SizeOrZero = 0
     """Width inside the feed-forward layers of the decoder; 0 is d_feedforward."""
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_heads("decoder_heads")
 
 

@@ -66,7 +66,7 @@ class RNNConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
-    kind: str = "rnn"
+    kind = "rnn"
     cell: Literal["lstm", "gru"] = "lstm"
     """lstm or gru."""
     deltas: bool = False
@@ -110,7 +110,7 @@ class MiniROADConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, heads=False)
 
-    kind: str = "miniroad"
+    kind = "miniroad"
     n_layers: Size = 1
     """Layers of the GRU."""
 

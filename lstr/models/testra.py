@@ -26,13 +26,13 @@ from lstr.windows.windows import Outputs, Part
 class TeSTraConfig(LSTRConfig, frozen=True):
     """Settings of TeSTra: an LSTR of the proposed design, and its kernel."""
 
-    kind: str = "testra"
+    kind = "testra"
     decay: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """Weight of a slot of the long memory relative to the next newer slot: 1 is the box kernel, less than 1 a Laplace
     kernel."""
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         fixed = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot", "gru": False}
         for name, value in fixed.items():
             if (own := getattr(self, name)) != value:

@@ -24,7 +24,7 @@ class TRNConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
 
-    kind: str = "trn"
+    kind = "trn"
     d_token: SizeOrZero = 0
     """Width of a chunk's token; 0 is d_model."""
     shared_classifier: bool = False

@@ -43,7 +43,7 @@ class WOADConfig(WindowConfig, frozen=True):
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
-    kind: str = "woad"
+    kind = "woad"
     unroll: Size = 64
     """Chunks that it trains its LSTM through, from a state of zeros."""
     supervision: Literal["segment", "video"] = "segment"
