@@ -39,7 +39,7 @@ QUANTITIES: dict[str, Callable[[str], float]] = {
 }
 OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm recipe.precision"
 # Settings of the training of networks that are not settings of a network
-OF_RUN = "cache cache_size at_once seed subset eval_subset"
+OF_RUN = "cache cache_size at_once subset eval_subset"
 OF_RUN_AND_RECIPE = f"{OF_RUN} recipe.stream recipe.flow_algorithm learn.folds learn.at_once delay_price"
 OF_MODEL = "settings that a published checkpoint does not state, such as model.n_heads=8"
 PRECISIONS = ("float32", "bf16")

@@ -53,7 +53,7 @@ MAX_LISTED_PATHS = 3  # of --list, in the next command
     model="of the model, such as model.kind=rnn",
     train="of its training, such as train.epochs=10",
 )
-def train(features, print_config, settings, **others):
+def train(features, print_config, settings, eval_every, **others):
     """Train LSTR, or a baseline, on one or several feature folders, or on features of other programs.
 
     RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, events for
@@ -72,6 +72,8 @@ def train(features, print_config, settings, **others):
     """
     from lstr.pipelines.training.train import TrainOptions, planned_settings, train
 
+    if eval_every is not None:
+        settings.setdefault("train.eval_every", str(eval_every))
     chosen = settings.build(TrainOptions, f"{OF_DATA} eval_subset", features=features, settings=settings, **others)
     if print_config:
         console.show_json(console.follow(planned_settings(chosen)))

@@ -94,7 +94,9 @@ def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show
     """
     check_output(output)
     chosen = check_options(TrainOptions, options, "train")
-    return result_of(training(TrainOptions(path_list(features, "features"), labels, output, **chosen)), show)
+    return result_of(
+        training(TrainOptions(output, features=path_list(features, "features"), labels=labels, **chosen)), show
+    )
 
 
 def evaluate(
@@ -113,7 +115,8 @@ def evaluate(
             mode="stream".
     """
     chosen = check_options(EvaluateOptions, options, "evaluate")
-    job = EvaluateOptions(path_list(checkpoints, "checkpoints"), path_list(features, "features"), labels, **chosen)
+    paths, folders = path_list(checkpoints, "checkpoints"), path_list(features, "features")
+    job = EvaluateOptions(paths, features=folders, labels=labels, **chosen)
     return result_of(evaluation(job), show)
 
 

@@ -41,16 +41,10 @@ CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: results o
 
 @dataclass(frozen=True)
 class EvaluateOptions(Scoring, DatasetOptions):
-    """Options of an evaluation."""
+    """Options of an evaluation; the usual subset is testing, else validation, and for thresholds validation."""
 
     checkpoints: Sequence[str | Path]
     """Checkpoints; several are compared on the same resamples of the videos"""
-    features: Sequence[str | Path]
-    """Feature folders of one recipe, read as one"""
-    labels: str | Path
-    """ActivityNet JSON, or a data_info.json"""
-    subset: str | None = None
-    """Subset to evaluate; None: testing, else validation; for thresholds: validation"""
     resamples: Count = RESAMPLES
     """Number of resamples of the videos for confidence intervals; 0 omits them"""
     choose_thresholds: bool = False

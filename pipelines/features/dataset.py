@@ -54,6 +54,12 @@ class TwoStreamArray:
 class DatasetOptions:
     """Options of all jobs on features and labels."""
 
+    features: Sequence[str | Path]
+    """Feature folders, read as one."""
+    labels: str | Path
+    """Labels of any form, see `read_label_file`, or a data_info.json."""
+    subset: str | None = None
+    """The subset of the videos; None for the usual one of the job."""
     dataset: str | None = None
     """Which data set of a data_info.json."""
     rgb: str | None = None

@@ -178,8 +178,8 @@ def share_cluster(portion: Portion, n_videos: int, most: int | None = None) -> S
 
 
 @contextmanager
-def cluster(address: str | None) -> Iterator[None]:
-    """Connect to a Ray cluster at an address, or by Ray's default, which may be only this machine.
+def cluster() -> Iterator[None]:
+    """Connect to the Ray cluster at $RAY_ADDRESS, or by Ray's default, which may be only this machine.
 
     Ray's output is suppressed. Raises DeviceError.
     """
@@ -196,14 +196,14 @@ def cluster(address: str | None) -> Iterator[None]:
         before = signal.getsignal(signal.SIGTERM)
         try:
             # Test the connection first, because Ray would retry for minutes if no server listens.
-            host, _, port = (address or os.environ.get("RAY_ADDRESS", "")).removeprefix("ray://").rpartition(":")
+            host, _, port = os.environ.get("RAY_ADDRESS", "").removeprefix("ray://").rpartition(":")
             if port.isdigit():
                 socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
-            ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
+            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
         except (OSError, RuntimeError, ValueError) as error:
             raise DeviceError(
-                f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}.",
-                "start one with `ray start --head`, or give the address it printed as --set ray_address=HOST:PORT.",
+                f"No Ray cluster answers at {os.environ.get('RAY_ADDRESS', 'this machine')}.",
+                "start one with `ray start --head`, or set RAY_ADDRESS to the address it printed, HOST:PORT.",
             ) from error
         finally:  # Ray's signal handler would end this process on SIGTERM with exit code 1
             if threading.current_thread() is threading.main_thread():

@@ -50,7 +50,7 @@ def _open_machine(
 ) -> Iterator[tuple[ExtractOptions, str, Callable[[int], Share], Portion | None]]:
     """Yield the options for this process, the networks' device, a function that shares it, and a cluster's portion."""
     if options.engine == "ray":
-        with cluster(options.ray_address):
+        with cluster():
             portion = portion_of(nodes().values(), options.device, options.threads)
             # this process computes only the recipe and the calibration
             device = "cuda" if portion[1] else "cpu"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from lstr.errors import ConfigError, OutputError, brief
+from lstr.errors import OutputError, brief
 from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.networks.network import RESNET50, find_network
 from lstr.extractors.presets import PRESETS, Preset
@@ -69,14 +69,11 @@ class ExtractOptions:
     workers: Positive | None = None
     """Number of processes, or of simultaneous videos on a cluster; None chooses it"""
     engine: Literal["local", "ray"] = "local"
-    ray_address: str | None = None
-    """Address of the Ray cluster; None for $RAY_ADDRESS, else a cluster on this machine, else only this machine"""
+    """`ray` uses the cluster at $RAY_ADDRESS, else one that runs on this machine, else only this machine"""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an invalid value."""
         check_fields(self)
-        if self.ray_address and self.engine != "ray":
-            raise ConfigError("ray_address is for the engine ray.", "add --set engine=ray, or leave out ray_address.")
 
 
 @dataclass(frozen=True)

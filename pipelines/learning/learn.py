@@ -172,7 +172,7 @@ class Learner:
         rounds = math.ceil((1 + folds) / plan.at_once)
         planned = {stream: plan.steps[NETWORKS[stream]] / rounds for stream, n in plan.epochs.items() if n}
         shared = {field.name: getattr(self.options, field.name) for field in fields(VideoOptions)}
-        shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None, "seconds": seconds}
+        shared |= {"labels": str(self.workspace.labels), "output": weights, "seconds": seconds}
         shared["videos"] = [*self.options.videos, *self.options.negatives]
         shared |= {"settings": settings, "algorithm": algorithm, "folds": folds or None, "at_once": plan.at_once}
         shared |= {"recipe": recipe, "stream": stream}
@@ -247,9 +247,9 @@ class Learner:
                 write_labels(labels_file, replace(labels, videos=videos))
             seen = self.workspace.seen_features(fold)
             options = TrainOptions(
-                [seen if seen.is_dir() else self.workspace.features],
-                labels_file,
                 run,
+                features=[seen if seen.is_dir() else self.workspace.features],
+                labels=labels_file,
                 preset=self.plan.preset,
                 settings=self.options.settings_of(streams, self.plan.preset),
                 skip_missing=True,
@@ -305,8 +305,8 @@ class Learner:
                 measured = [{i: scores[i] for i in ids} for ids in about["folds"]]
         options = EvaluateOptions(
             [checkpoint],
-            [self.workspace.features],
-            self.workspace.labels,
+            features=[self.workspace.features],
+            labels=self.workspace.labels,
             subset=TRAINING if measured else TESTING,
             folds=measured,
             rules=without if measured else {},

@@ -50,7 +50,8 @@ MAX_FOLDS = 10
 class LearnOptions(VideoOptions):
     """Options of `lstr learn`; `recipe` is by default SEVERAL_RECORDINGS, or ONE_RECORDING.
 
-    `settings` may also contain `model.NAME` and `train.NAME` for the models on the features. `folds` are for
+    `settings` may also contain `model.NAME` and `train.NAME` for the models on the features, whose seed is `seed` too.
+    `folds` are for
     cross-validation, so that all videos can be used for training; 0 to hold out videos instead, None for 3, or for 0 if
     the time limit is too short.
     """
@@ -83,14 +84,13 @@ class LearnOptions(VideoOptions):
     @property
     def network_settings(self) -> dict[str, str]:
         """The settings of the feature networks."""
-        chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] not in MODEL_SETTINGS}
-        return chosen | ({"seed": str(self.seed)} if self.seed is not None else {})
+        return {name: value for name, value in self.settings.items() if name.split(".")[0] not in MODEL_SETTINGS}
 
     @property
     def model_settings(self) -> dict[str, str]:
-        """The settings of the models on the features."""
+        """The settings of the models on the features; `seed` is theirs and the networks'."""
         chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] in MODEL_SETTINGS}
-        return ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
+        return {"train.seed": seed, **chosen} if (seed := self.settings.get("seed")) else chosen
 
     def settings_of(self, streams: Sequence[str], preset: str) -> dict[str, str]:
         """Return the settings of a model on these streams, with deltas for an RNN on poses."""

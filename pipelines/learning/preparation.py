@@ -267,7 +267,7 @@ def hash_of(
     is_of_file = any(isinstance(name, str) and name not in PRESETS for name, *_ in named)
     labels = division.labels
     request = {
-        **{name: getattr(options, name) for name in ("seed", "seconds", "folds", "false_alarms", "delay_price")},
+        **{name: getattr(options, name) for name in ("seconds", "folds", "false_alarms", "delay_price")},
         "features": named,
         "presets": [repr(networks.preset)] if is_of_file else None,
         "weights": {name: begins.sha256 for name, begins in networks.initial.items()},

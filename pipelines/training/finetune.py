@@ -49,7 +49,6 @@ class VideoOptions:
     """Maximum bytes of the cache."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
-    seed: int | None = None
     seconds: PositiveAmount | None = None
     """Maximum time; None without a limit."""
     algorithm: Algorithm | None = None
@@ -192,8 +191,7 @@ def run_job(
         if options.resume:
             yield Notice(f"{output} contains no run to resume: a new one starts.", warning=False)
     features = options.recipe or "fast", options.stream or "both", options.algorithm
-    settings = {**options.settings, **({} if options.seed is None else {"seed": str(options.seed)})}
-    networks = settle(features, settings, options.init, device, options.networks, options.inits)
+    networks = settle(features, options.settings, options.init, device, options.networks, options.inits)
     found, labels = yield from options.read()
     yield from options.check(labels, found)
     training, validation, unused, absent = training_videos.parts_of(labels, found, options.subset, options.eval_subset)

@@ -31,10 +31,6 @@ RNN_IS_BETTER = "--preset rnn-small had a higher mAP on two small sets (0.67 to 
 class TrainOptions(DatasetOptions):
     """What to train on what; `lstr train` has an option or setting for each."""
 
-    features: Sequence[str | Path]
-    """Feature folders."""
-    labels: str | Path
-    """Labels of any form, see `read_label_file`."""
     output: str | Path
     """The folder of the run."""
     preset: str | None = None
@@ -44,11 +40,8 @@ class TrainOptions(DatasetOptions):
     settings: Mapping[str, str] = field(default_factory=dict)
     """By `model.NAME` and `train.NAME`, in addition to preset and config; `features.NAME` describes features of other
     people (`lstr.pipelines.features.feature_files.Stated`)."""
-    subset: str = "training"
     streams: Sequence[str] = ()
     """Streams that the model sees; empty for all that the features have."""
-    eval_every: int | None = None
-    """Epochs between two evaluations, which choose best.pt."""
     eval_subset: str = "validation"
     resume: bool = False
 
@@ -142,8 +135,6 @@ def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
         preset_named(options.preset)
     source = str(options.labels)
     said, settings = split_settings(options.settings)
-    if options.eval_every is not None:
-        settings = {"train.eval_every": str(options.eval_every), **settings}
     before = file.get("store") or {}  # what the configuration states about features of other programs
     known = {name: str(before[name]) for name in ("rate", "offset", "name") if before.get(name)}
     data = read_dataset(
@@ -160,12 +151,12 @@ def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
             f"{data.folder.path} has a recipe, so its features have 4 chunks per second.",
             "omit the settings features.NAME.",
         )
-    subsets = (options.subset, options.eval_subset) if options.eval_every else (options.subset,)
-    findings = data.check(subsets, options.skip_missing)
+    subset, evaluates = options.subset or "training", settings.get("train.eval_every", "0") != "0"
+    findings = data.check((subset, options.eval_subset) if evaluates else (subset,), options.skip_missing)
     if findings:
         yield LabelFindings(source, findings)
     stop_at_errors(findings, source)
-    split = data.split(options.subset, options.skip_missing)
+    split = data.split(subset, options.skip_missing)
     n_chunks = CLOCK.chunks_for(split.clock.length(split.n_chunks))
     preset = file.get("preset") or options.preset or preset_for(n_chunks, settings)
     model, config = resolve(preset, settings, split.dims, file or None)

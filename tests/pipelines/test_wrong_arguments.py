@@ -75,7 +75,6 @@ def test_calls_without_a_model(call, text, tmp_path, monkeypatch):
         ("threads", "2"),
         ("workers", 0),
         ("allow_damaged", "no"),
-        ("ray_address", "a:1"),  # of another engine
     ],
 )
 def test_options_of_extract(tmp_path, name, value):

@@ -101,9 +101,8 @@ def test_a_stream_has_the_same_scores(loaded, split):
 
 
 def test_the_last_event_of_an_evaluation_has_the_metrics(small_set, loaded, split, tmp_path):
-    options = EvaluateOptions(
-        [small_set.checkpoint], [small_set.features], small_set.labels, "training", resamples=20, output=tmp_path
-    )
+    about = {"features": [small_set.features], "labels": small_set.labels, "subset": "training", "output": tmp_path}
+    options = EvaluateOptions([small_set.checkpoint], resamples=20, **about)
     *events, last = evaluate(options)
     assert [event.done for event in events if isinstance(event, Progress)] == [0, 1, 2, 3]
     assert RANDOM in [event.text for event in events if isinstance(event, Notice)]
@@ -120,8 +119,8 @@ def test_a_warning_if_checkpoints_are_scored_on_different_chunks(feature_set, tm
         config = configure(**TINY | {"rgb_dim": 6, "flow_dim": 2, "long_stride": 1}, kind=path.stem)
         checkpoint.save(path, make_model(config, 3), ("Background", "A", "B"), None, {})
     for published, chunks in ((True, [128, 126]), (False, [128, 128])):
-        where = ([feature_set.features], feature_set.labels)
-        *events, last = evaluate(EvaluateOptions(paths, *where, resamples=20, published=published))
+        where = {"features": [feature_set.features], "labels": feature_set.labels}
+        *events, last = evaluate(EvaluateOptions(paths, **where, resamples=20, published=published))
         notices = [event.text for event in events if isinstance(event, Notice)]
         assert (OTHER_CHUNKS in notices) is published
         assert [entry["chunks"] for entry in last.result.document["checkpoints"]] == chunks
@@ -132,7 +131,8 @@ def test_ambiguous_labels_are_excluded_if_the_model_lacks_the_class(small_set, l
     content["classes"].append(AMBIGUOUS)
     content["database"][name]["annotations"].append({"label": AMBIGUOUS, "segment": [0, 1]})
     labels.write_text(json.dumps(content))
-    options = EvaluateOptions([small_set.checkpoint], [small_set.features], labels, "training", resamples=20)
+    about = {"features": [small_set.features], "labels": labels, "subset": "training"}
+    options = EvaluateOptions([small_set.checkpoint], **about, resamples=20)
     document = result_of(evaluate(options)).document
     keep = [slice(4 * (video.id == name), None) for video in split.videos]
     scores = [predict(loaded.model, v.features[:]).numpy()[k] for v, k in zip(split.videos, keep, strict=True)]

@@ -187,13 +187,15 @@ def two_nodes(environment, bucket):
             patch.setenv("TMPDIR", str(scratch))
             second = cluster.add_node(**node)
         kill_second = partial(cluster.remove_node, second, allow_graceful=False)
-        yield SimpleNamespace(address=cluster.address, scratch=scratch, kill_second=kill_second)
+        environment.setenv("RAY_ADDRESS", cluster.address)
+        yield SimpleNamespace(scratch=scratch, kill_second=kill_second)
     finally:
+        environment.delenv("RAY_ADDRESS", raising=False)
         cluster.shutdown()
 
 
-def ray_command(address: str, *arguments) -> list[str]:
-    return ["extract", *map(str, arguments), *FAST, "--set", "engine=ray", "--set", f"ray_address={address}"]
+def ray_command(*arguments) -> list[str]:
+    return ["extract", *map(str, arguments), *FAST, "--set", "engine=ray"]
 
 
 def start(arguments: list[str]) -> subprocess.Popen:
@@ -212,7 +214,7 @@ def test_videos_of_a_lost_node_are_extracted_on_another(lstr, two_nodes, bucket,
     backbone, weights = build_backbone("bninception"), tmp_path / "flow.pth"
     randomise(backbone, 5)
     torch.save(backbone.state_dict(), weights)
-    command = ray_command(two_nodes.address, source, "-o", features, "--weights", f"flow={weights}")
+    command = ray_command(source, "-o", features, "--weights", f"flow={weights}")
     process = start(command)
     temporary = f"{SCRATCH_PREFIX}*/rgb_*/**/.*.npy.tmp-*"
     wait_until(lambda: list(two_nodes.scratch.glob(temporary)) or process.poll() is not None)
@@ -245,7 +247,7 @@ def test_videos_of_a_lost_node_are_extracted_on_another(lstr, two_nodes, bucket,
 
 @pytest.mark.slow
 def test_a_folder_that_is_missing_on_a_node_ends_the_job(two_nodes, scenes, tmp_path):
-    with cluster(two_nodes.address):
+    with cluster():
         portion = portion_of(nodes().values())
         assert share_cluster(portion, 5)[0] == len(nodes()) and share_cluster(portion, 5, 1)[0] == 1
         options = ExtractOptions(tmp_path / "features", device="cpu", threads=1)
@@ -257,7 +259,7 @@ def test_a_folder_that_is_missing_on_a_node_ends_the_job(two_nodes, scenes, tmp_
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_tasks_on_the_nodes(two_nodes, scenes, tmp_path, number, code):
     folder = tmp_path / "features"
-    process = start(ray_command(two_nodes.address, scenes, "-o", folder))
+    process = start(ray_command(scenes, "-o", folder))
     wait_until(lambda: list(folder.glob("records/*.json")) or process.poll() is not None)
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=TIMEOUT_S)
@@ -286,11 +288,11 @@ def test_missing_credentials_are_reported(lstr, bucket, tmp_path, monkeypatch):
 def test_a_ray_cluster_that_cannot_be_used_is_reported(lstr, tmp_path, monkeypatch):
     video = write_video(tmp_path / "v.mp4", range(0, 300, 25))
     words = (video, "-o", tmp_path / "features")
-    assert_error(lstr("extract", *words, "--set", "ray_address=auto"), 2, "ray_address")
     for address in ("ray://127.0.0.1:1", "nowhere"):
-        assert_error(lstr(*ray_command(address, *words)), 2, address)
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert_error(lstr(*ray_command(*words)), 2, address)
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert_error(lstr(*ray_command("auto", *words)), 2, "pip install 'ray>=")
+    assert_error(lstr(*ray_command(*words)), 2, "pip install 'ray>=")
     assert not (tmp_path / "features").exists()
 
 

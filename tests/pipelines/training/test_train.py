@@ -32,7 +32,8 @@ EACH_STEP = {"train.batch_size": "2", "train.log_every": "1", "train.save_second
 @pytest.fixture
 def options(feature_set, tmp_path):
     settings = {**TINY_SETTINGS, "train.epochs": "2", "train.log_every": "1"}
-    return TrainOptions([feature_set.features], feature_set.labels, tmp_path / "run", "rnn-small", settings=settings)
+    about = {"features": [feature_set.features], "labels": feature_set.labels, "settings": settings}
+    return TrainOptions(tmp_path / "run", "rnn-small", **about)
 
 
 def train_tiny(split, changes, run, validation=None, resume=False):
@@ -44,7 +45,7 @@ def train_tiny(split, changes, run, validation=None, resume=False):
 def test_the_job_from_options_to_events(feature_set, options, tmp_path):
     """`planned_settings` returns the same settings without training."""
     (feature_set.features / "weights.json").write_text(json.dumps({"rgb": str(tmp_path / "weights")}))
-    options = replace(options, settings={**options.settings, "train.seed": "3"}, eval_every=1)
+    options = replace(options, settings={**options.settings, "train.seed": "3", "train.eval_every": "1"})
     *steps, finished = (event for event in train(options) if not isinstance(event, Notice))
     assert {type(step) for step in steps} == {Step} and steps[-1].step == steps[-1].steps and steps[-1].evaluation
     assert finished == Finished(Trained(tmp_path / "run" / "best.pt", held_out=True, takes_videos=False))
