@@ -114,7 +114,7 @@ def detect(sources, as_json, formats, settings, on, off, min_length, merge_gap, 
     if not sources and not others["names"]:
         ctx = click.get_current_context()
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0], param_type="argument")
-    networks: dict[str, Any] = {}
+    networks: dict[str, Any] = {"device": os.environ.get("LSTR_DEVICE")}  # so that an exported file refuses a GPU
     if weights := others.pop("weights"):
         from lstr.extractors.networks.published import weights_by_stream  # imports torch
 
@@ -152,7 +152,6 @@ def detect(sources, as_json, formats, settings, on, off, min_length, merge_gap, 
     chosen = DetectOptions(
         checkpoint=others["checkpoint"],
         names=others["names"],
-        device=os.environ.get("LSTR_DEVICE"),  # so that an exported file refuses a GPU
         networks=settings.build(NetworkOptions, how, **networks),
         settings=settings.take("model"),
         thresholds={"on": on, "off": off, "min_length": min_length, "merge_gap": merge_gap},

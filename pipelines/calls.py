@@ -93,10 +93,8 @@ def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show
             settings={"model.d_model": 64}.
     """
     check_output(output)
-    chosen = check_options(TrainOptions, options, "train")
-    return result_of(
-        training(TrainOptions(output, features=path_list(features, "features"), labels=labels, **chosen)), show
-    )
+    chosen = {**check_options(TrainOptions, options, "train"), "features": path_list(features, "features")}
+    return result_of(training(TrainOptions(output, labels=labels, **chosen)), show)
 
 
 def evaluate(

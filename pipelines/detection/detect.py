@@ -71,8 +71,6 @@ class DetectOptions:
     """More live sources, by the names that their files and lines get."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Model settings that a published checkpoint does not state: setting to value."""
-    device: str | None = None
-    """Device of model and networks; None for a GPU if there is one."""
     networks: NetworkOptions | Networks = NetworkOptions()
     """How to build the networks, or networks that other calls use too."""
     thresholds: ThresholdChoice = None
@@ -116,14 +114,14 @@ def detect_sources(
     delay = rules.delays() if isinstance(rules, Thresholds) else {}
     shared = options.networks if isinstance(options.networks, Networks) else None
     wanted = options.networks.options if isinstance(options.networks, Networks) else options.networks
-    wanted = replace(wanted, device=device_of(options.checkpoint, wanted.device or options.device))
+    wanted = replace(wanted, device=device_of(options.checkpoint, wanted.device))
     choose_runtime(wanted.runtime, device := choose_device(wanted.device))
     output = options.output
     if output.folder:
         check_writable(output.folder)
     loaded = options.checkpoint
     if not isinstance(loaded, Checkpoint):
-        loaded = load_checkpoint(loaded, options.settings, options.device)
+        loaded = load_checkpoint(loaded, options.settings, wanted.device)
     recorded = [*opened, *recorded_sources(features, videos, loaded, wanted.allow_mismatch)]
     if output.labels:
         from lstr.labels.video_ids import check_match

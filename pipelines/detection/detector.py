@@ -56,10 +56,10 @@ def detect(
     and reports more than decisions.
     """
     loaded = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint, device=device)
+    chosen = NetworkOptions.of(networks, streams_of_checkpoint(loaded) or loaded.config.streams)
     options = DetectOptions(
         loaded,
-        device=device,
-        networks=NetworkOptions.of(networks, streams_of_checkpoint(loaded) or loaded.config.streams),
+        networks=replace(chosen, device=chosen.device or device),
         thresholds=thresholds,
         limits=limits,
         live=live or LiveOptions(),
@@ -232,7 +232,7 @@ class Detector(Checkpoint):
                     wanted = replace(self.networks, device=self.networks.device or self.device)
                     self._kept.append(Networks(self, wanted))
                 (networks,) = self._kept
-            chosen = replace(options, device=self.device, networks=networks, keep_going=False)
+            chosen = replace(options, networks=networks, keep_going=False)
             with closing(detect_sources(sources, chosen)) as found:
                 yield from found
 

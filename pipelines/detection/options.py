@@ -81,6 +81,7 @@ class NetworkOptions:
     """Threads for optical flow; None for one per core."""
     flow_backend: Backend = "auto"
     device: str | None = None
+    """Device of the networks, and of a model that a job loads; None for a GPU if there is one."""
     algorithm: Algorithm | None = None
     allow_mismatch: bool = False
     runtime: str = "auto"

@@ -22,6 +22,7 @@ from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.files.content import read_text
 from lstr.labels.label_set import actions_of
 from lstr.pipelines.detection.model import find_checkpoint
+from lstr.pipelines.detection.options import NAMES as THRESHOLDS
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.pages.server import names_of
 from lstr.pipelines.watching.notifications import notifier_class
@@ -42,7 +43,6 @@ CLOCK = r"(([01]?\d|2[0-3]):[0-5]\d|24:00)"
 HOURS = re.compile(rf"{CLOCK}\s*-\s*{CLOCK}")
 ELSEWHERE = re.compile(r"(env|file):(?!//)(.+)")
 MIN_BYTES, MAX_SECONDS = 10**6, 366 * 86400
-RULE = ("on", "off", "min_length", "merge_gap", "highest", "backdate")
 
 Days = Annotated[float, Meta(gt=0, le=36500)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -200,7 +200,7 @@ class ActionConfig(Table, frozen=True):
     @property
     def rule(self) -> dict[str, float]:
         """The values of Thresholds by name that override the thresholds of the model."""
-        chosen = {name: value for name in RULE if (value := getattr(self, name)) is not None}
+        chosen = {name: value for name in THRESHOLDS if (value := getattr(self, name)) is not None}
         if "on" in chosen:
             chosen.setdefault("off", 0.7 * chosen["on"])  # the ratio of the default thresholds
         return chosen

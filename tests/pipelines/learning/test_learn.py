@@ -21,6 +21,7 @@ from lstr.extractors.networks.weights_folder import open_weights
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.evaluation.chosen_thresholds import SINGLE_RECORDING
 from lstr.pipelines.evaluation.scoring import detect_events, means_of
 from lstr.pipelines.evaluation.thresholds import Scored, choose_without_each
@@ -106,7 +107,7 @@ def test_the_model_file_suffices_for_detection(few_videos, trained, tmp_path):
     assert result.report.is_file() and "5 s" in result.lines()[-1]
     copy = shutil.copy(result.model, tmp_path / "copy.lstr")
     source = few_videos / "videos" / f"{min(model.about['videos'])}.mp4"
-    detected = result_of(detect_sources([source], DetectOptions(copy, device="cpu")))
+    detected = result_of(detect_sources([source], DetectOptions(copy, networks=NetworkOptions(device="cpu"))))
     assert detected.timelines[source.stem]["decided"] == 20
 
 

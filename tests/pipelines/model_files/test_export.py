@@ -155,7 +155,7 @@ def test_an_exported_file_only_detects(files, lstr, tmp_path):
     [
         ({"networks": NetworkOptions(runtime="torch")}, NetworkRuntimeError),
         ({"networks": NetworkOptions(weights={"rgb": "other.pth"})}, RecipeError),
-        ({"device": "cuda"}, DeviceError),
+        ({"networks": NetworkOptions(device="cuda")}, DeviceError),
         ({"settings": {"n_heads": "2"}}, ConfigError),
     ],
 )
