@@ -21,6 +21,7 @@ from lstr_cli.options import (
     Command,
     Quantity,
     as_json,
+    check_paths,
     labels_option,
     option,
     set_option,
@@ -100,7 +101,6 @@ def evaluate(paths, settings, to, as_json, show_all, **others):
       lstr evaluate seed*/checkpoint.pt features --labels labels.json --to latex
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """
-    from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
     from lstr.pipelines.features.folder import is_feature_folder
     from lstr.pipelines.model_files.model_file import is_meant_as_model
 
@@ -108,6 +108,7 @@ def evaluate(paths, settings, to, as_json, show_all, **others):
         raise click.UsageError("--to cannot be combined with --json or --choose-thresholds.")
     # Model files that are followed by something else than feature folders
     models = [path for path in paths if is_meant_as_model(path)]
+    check_paths(models=models)
     known = [path for path in map(Path, paths[len(models) :]) if path.exists()]
     are_videos = paths[: len(models)] == (*models,) and bool(known) and not any(map(is_feature_folder, known))
     if others["labels"] is None or are_videos:
@@ -126,6 +127,9 @@ def evaluate(paths, settings, to, as_json, show_all, **others):
             "Specify model files or checkpoints, then feature folders, for example: fall.lstr features --labels FILE."
         )
     checkpoints, features = [*paths[:first]], [*paths[first:]]
+    check_paths(labels=[others["labels"]], features=features)
+    from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
+
     others |= {"checkpoints": checkpoints, "features": features, "model": settings.take("model")}
     chosen = settings.build(EvaluateOptions, f"{OF_DATA} resamples mode delay_price recipe.allow_mismatch", **others)
     result = console.follow(evaluate(chosen), "videos")
@@ -153,9 +157,6 @@ def _show(result: "EvaluateResult", to: str | None, as_json: bool, show_all: boo
 
 def _compare_on_videos(paths: tuple[str, ...], settings: Changes, **others: Any) -> "EvaluateResult":
     """Measure model files on videos that none was trained on; without --labels the last path is the labels."""
-    from lstr.pipelines.evaluation.analysis import RESAMPLES
-    from lstr.pipelines.evaluation.comparison import compare_models
-    from lstr.pipelines.evaluation.evaluate import EvaluateOptions
     from lstr.pipelines.model_files.model_file import is_meant_as_model
 
     models = [*takewhile(is_meant_as_model, paths)]
@@ -171,6 +172,11 @@ def _compare_on_videos(paths: tuple[str, ...], settings: Changes, **others: Any)
         raise click.UsageError(
             f"{unfit[0]} is only for checkpoints on features: remove it, or specify features and --labels."
         )
+    check_paths(given[:-1], given[-1:])
+    from lstr.pipelines.evaluation.analysis import RESAMPLES
+    from lstr.pipelines.evaluation.comparison import compare_models
+    from lstr.pipelines.evaluation.evaluate import EvaluateOptions
+
     resamples = convert(EvaluateOptions, "resamples", settings.pop("resamples", RESAMPLES))
     job = compare_models(models, given[:-1], given[-1], others["subset"], resamples, others["output"])
     return console.follow(job, "videos")

@@ -68,9 +68,12 @@ def extract(videos, output, recipe, stream, weights, calibrate, lists, settings,
     """
     if not videos and not lists:
         raise click.UsageError("Specify a video, a folder, a pattern or a --list.")
+    from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
+
+    # reports a wrong path at once; the imports below take longer
+    found = find_sources([*videos, *read_lists(lists)], VIDEO_SUFFIXES, settings.pop("root", None), console.say)
     console.say_waiting("loading networks…")
     from lstr.extractors.networks.published import weights_by_stream
-    from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
     from lstr.files.remote import place
     from lstr.pipelines.features.chunk_cache import find_cache
     from lstr.pipelines.features.extract import extract, plan
@@ -81,7 +84,7 @@ def extract(videos, output, recipe, stream, weights, calibrate, lists, settings,
     if not recipe:
         recipe, why = default_recipe(place(output), None)
         console.say(f"recipe: {recipe}, {why}")
-    root, cache, changes = settings.pop("root", None), settings.pop("cache", None), settings.take_recipe()
+    cache, changes = settings.pop("cache", None), settings.take_recipe()
     chosen = choose_recipe(recipe, stream, **changes)
     job = settings.build(
         ExtractOptions,
@@ -94,7 +97,6 @@ def extract(videos, output, recipe, stream, weights, calibrate, lists, settings,
         cache=None if cache == "none" else find_cache(cache),
         **others,
     )
-    found = find_sources([*videos, *read_lists(lists)], VIDEO_SUFFIXES, root, console.say)
     if dry_run:
         planned = plan(found, job)
         if as_json:

@@ -23,6 +23,7 @@ from lstr_cli.options import (
     RUN,
     Command,
     Quantity,
+    check_paths,
     list_option,
     option,
     read_lists,
@@ -102,6 +103,8 @@ def learn(videos, labels, lists, output, settings, dry_run, make_default, as_jso
     videos, labels = divide_paths([*videos, labels])
     if not videos and not lists:
         raise click.UsageError("Specify a video, a folder, a pattern or a --list, and after it the labels.")
+    videos = [*videos, *read_lists(lists)]
+    check_paths(videos, labels)
     from lstr.pipelines.learning.plan import LearnOptions
 
     # fall.lstr from annotations/fall.labels.csv
@@ -109,7 +112,7 @@ def learn(videos, labels, lists, output, settings, dry_run, make_default, as_jso
     chosen = settings.build(
         LearnOptions,
         OF_RUN_AND_RECIPE,
-        videos=[*videos, *read_lists(lists)],
+        videos=videos,
         labels=labels,
         output=output,
         settings=settings,

@@ -1,8 +1,9 @@
 """Options of commands: headings of the help, settings of `--set`, and amounts that people write with units."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -235,6 +236,22 @@ def read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
             raise click.BadParameter(f"{value!r} repeats a name or a value.")
         pairs[name] = text
     return pairs
+
+
+def check_paths(
+    videos: Iterable[str] = (), labels: Iterable[str] = (), features: Iterable[str] = (), models: Iterable[str] = ()
+) -> None:
+    """Raise the error of a local path that does not exist at once, because the imports of a job take seconds."""
+    from lstr.extractors.video.inputs import find_videos
+    from lstr.labels.label_set import read_json
+    from lstr.pipelines.features.folder import open_features
+    from lstr.pipelines.model_files.model_file import open_model
+
+    find_videos(path for path in videos if "://" not in path)
+    for opened, paths in ((read_json, labels), (open_features, features), (open_model, models)):
+        for path in map(Path, paths):
+            if not path.exists():
+                opened(path)
 
 
 def read_lists(lists: tuple[str, ...]) -> list[str]:

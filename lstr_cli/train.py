@@ -21,6 +21,7 @@ from lstr_cli.options import (
     RUN,
     Command,
     as_json,
+    check_paths,
     labels_option,
     list_option,
     option,
@@ -70,6 +71,7 @@ def train(features, print_config, settings, eval_every, **others):
       lstr train i3d/ --labels labels.json -o run --set features.rate=7.5
       torchrun --nproc-per-node 8 --no-python lstr train features --labels labels.json -o run
     """
+    check_paths(labels=[others["labels"]], features=features)
     from lstr.pipelines.training.train import TrainOptions, planned_settings, train
 
     if eval_every is not None:
@@ -146,11 +148,13 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
     """
     if not videos and not lists:
         raise click.UsageError("Specify a video, a folder, a pattern or a --list.")
+    lists = read_lists(lists)
+    check_paths([*videos, *lists], [others["labels"]])
     from lstr.pipelines.training.finetune import Filling, FinetuneOptions
     from lstr.pipelines.training.finetune import finetune as job
     from lstr.pipelines.training.run import Step
 
-    changes, lists = settings.take_recipe(), read_lists(lists)
+    changes = settings.take_recipe()
     others |= {"networks": changes["networks"], "algorithm": changes["algorithm"], "stream": stream or "both"}
     others |= {"videos": [*videos, *lists], "settings": settings}
     of_streams = {value.partition("=")[0]: value.partition("=")[2] for value in init}

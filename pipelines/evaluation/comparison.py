@@ -18,7 +18,6 @@ from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.annotations.videos import footage_of_files
 from lstr.pipelines.evaluation.analysis import RESAMPLES, names_of
 from lstr.pipelines.evaluation.evaluate import EvaluateResult, judge
-from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring
 from lstr.pipelines.features.chunk_cache import find_cache
 from lstr.pipelines.features.dataset import Dataset
@@ -112,7 +111,11 @@ def compare_models(
             dataset = Dataset(open_folders([made[model.recipe.id]]), known, "the labels").with_durations()
             scored.append((name, model.checkpoint(device), dataset.split(TESTING)))
         findings = yield from judge(scored, Scoring(), resamples)
-        page = write_evaluation(Path(output), findings) if output else None
+        page = None
+        if output:
+            from lstr.pipelines.evaluation.report import write_evaluation  # imports matplotlib
+
+            page = write_evaluation(Path(output), findings)
     document = findings.document
     if findings.several:
         document = {**document, "videos": kept}

@@ -22,7 +22,6 @@ from lstr.pipelines.evaluation.analysis import (
     resample,
 )
 from lstr.pipelines.evaluation.chosen_thresholds import backdated, choose_for_rate, doubts, write_thresholds
-from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring, check_fit, detect_events, labelled_segments, score_split
 from lstr.pipelines.evaluation.thresholds import DELAY_PRICE, Scored, choose_rule
 from lstr.pipelines.features.dataset import DatasetOptions, Split, network_overlap, read_dataset
@@ -141,7 +140,11 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     warnings += [RANDOM] * any(entry.document["random_weights"] for entry in findings.judged)
     yield from map(Notice, warnings)
     findings = replace(findings, warnings=warnings)
-    page = write_evaluation(Path(options.output), findings) if options.output else None
+    page = None
+    if options.output:
+        from lstr.pipelines.evaluation.report import write_evaluation  # imports matplotlib
+
+        page = write_evaluation(Path(options.output), findings)
     yield Finished(EvaluateResult(findings.document, findings, page, bool(first.recipe)))
 
 
