@@ -132,7 +132,8 @@ def detect(sources, as_json, formats, settings, on, off, min_length, merge_gap, 
     formats = chosen_formats
     if others["events_only"] and "jsonl" not in formats:
         raise click.UsageError("--events-only needs jsonl among the formats of -f.")
-    by_kind(sources, others["names"])  # reports a wrong path at once; the imports below take longer
+    # reports a wrong path at once; the imports below take longer
+    recorded, live = by_kind(sources, others["names"])
     console.say_waiting("loading networks…")
     from lstr.extractors.video.inputs import LiveOptions
     from lstr.pipelines.detection.detect import DetectOptions, detect_sources
@@ -163,7 +164,7 @@ def detect(sources, as_json, formats, settings, on, off, min_length, merge_gap, 
     ended: list[Any] = []
     with ExitStack() as stack:
         # tables come after the view, because both draw on the terminal; sources that failed have a table too
-        is_list = len(sources) + len(others["names"]) > 1 or any(Path(source).is_dir() for source in sources)
+        is_list = len(recorded) + len(live) > 1 or any(not path.is_file() for path in recorded)  # folder or pattern
         stack.callback(_show_ended, ended, lines is None, as_json, is_list)
         job = stack.enter_context(closing(detect_sources(sources, chosen)))
         stack.enter_context(view)
@@ -214,7 +215,8 @@ def _show_ended(ended: "list[Ended]", with_tables: bool, as_json: bool, is_list:
             if best["score"] >= rule["on"]:
                 why, hint = f"for less than {rule['min_length']:g} s", "try a shorter --min-length."
             elif lower:
-                why, hint = f"below its threshold of {rule['on']:g}", f"try --on {lower:g}"
+                end = f" --off {lower / 2:.2g}" if rule["off"] > lower else ""
+                why, hint = f"below its threshold of {rule['on']:g}", f"try --on {lower:g}{end}"
             else:
                 why, hint = "which is close to 0", "this source does not resemble the training videos."
             nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."

@@ -187,7 +187,7 @@ def follow(events: Iterator, plan_to_stdout: bool = False) -> Any:
                 rows = [(f"{at}", STEP_NAMES[key], console.clock(seconds)) for at, (key, seconds) in steps]
                 videos = ", ".join(f"{n} {subset}" for subset, n in plan.videos.items())
                 minutes = sum(plan.chunks.values()) / 240
-                console.say(f"{plan.n_classes} classes; videos: {videos}, {minutes:.1f} minutes in all; {plan.split}")
+                console.say(f"classes: {plan.n_classes}; videos: {videos}, {minutes:.1f} minutes in all; {plan.split}")
                 console.show_table("plan, by the speed of this machine", ("", "step", "time"), rows, (0, 2), False)
                 within = f" (may take {console.clock(plan.budget)})" if plan.budget else ""
                 epochs = [f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items() if n]

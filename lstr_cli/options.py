@@ -248,7 +248,7 @@ def check_paths(
     from lstr.pipelines.model_files.model_file import open_model
 
     find_videos(path for path in videos if "://" not in path)
-    for opened, paths in ((read_json, labels), (open_features, features), (open_model, models)):
+    for opened, paths in ((open_model, models), (open_features, features), (read_json, labels)):
         for path in map(Path, paths):
             if not path.exists():
                 opened(path)

@@ -23,7 +23,7 @@ from lstr_cli import console
 MAX_ACTIONS, MAX_EVENTS, MIN_EVENTS = 5, 6, 2
 REFRESH_RATE = 5  # of the view, per second
 MIN_WIDTH = 50  # columns; a narrower terminal gets lines
-RATE_WINDOW_S = 10.0  # over which the speed is measured
+RATE_WINDOW_S, SHORTEST_S = 10.0, 1.0  # over which the speed is measured, at most and at least
 LINKS = {"connecting": "connecting", "stalled": "sends nothing", "lost": "connection lost", "ended": "ended"}
 
 
@@ -157,7 +157,7 @@ class Progress(Sink):
         words = [LINKS[status.link]] if status.link in LINKS else []
         if self._latest:
             words.append(f"{clean(self._latest.label)} {self._latest.score:.2f}")
-        words.append(f"{status.decided} of {status.total} chunks" if status.total else f"{status.decided} chunks")
+        words.append(f"{status.decided} of {status.total} chunks" if status.total else f"chunks: {status.decided}")
         return f"{clean(status.name)}: {', '.join([*words, *self._speed(now)])}"
 
     def summary(self) -> str:
@@ -176,18 +176,19 @@ class Progress(Sink):
             elif event.event == "ended":
                 self._active.pop(event.label, None)
 
-    def _rate(self, now: float) -> float:
-        """Return the decisions per second over the last seconds."""
+    def _rate(self, now: float) -> float | None:
+        """Return the decisions per second over the last seconds; None in the first second."""
         self._counts.append((now, self.status.decided))
         # two are kept: a rate needs them, and a stalled source may add none for long
         while len(self._counts) > 2 and now - self._counts[0][0] > RATE_WINDOW_S:
             self._counts.popleft()
         then, decided = self._counts[0]
-        return (self.status.decided - decided) / (now - then) if now > then else 0.0
+        # a source opens when its first decisions are reported, which may have waited for the files before it
+        return (self.status.decided - decided) / (now - then) if now - then >= SHORTEST_S else None
 
     def _speed(self, now: float) -> list[str]:
         status = self.status
-        words = [f"{self._rate(now):.1f} decisions a second"]
+        words = [] if (rate := self._rate(now)) is None else [f"{rate:.1f} decisions a second"]
         counts = {"dropped": status.dropped, "waiting": status.waiting, "gaps": status.gaps}
         counts |= {"reconnected": status.reconnects, "damaged": status.decode_errors}
         words += [f"{text} {count}" for text, count in counts.items() if count]

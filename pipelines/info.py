@@ -69,6 +69,8 @@ def describe(
     if is_label_file(path):
         return describe_labels(path)
     if path.suffix != ".json":
+        from lstr.labels.check import LATE_S
+
         video = probe(path)
         return {
             "kind": "video",
@@ -78,8 +80,8 @@ def describe(
             "sample_aspect": str(video.sample_aspect),
             "rotation": video.rotation,
             "duration": video.duration,
-            # labels made in a player count from the sound; encoders put sound up to 0.05 s before the first frame
-            **_present(seconds_after_sound=video.start if video.start > 0.1 else 0),
+            # labels made in a player count from the sound
+            **_present(seconds_after_sound=video.start if video.start > LATE_S else 0),
             "frames": len(video.ticks),
             "header_frames": video.header_frames,
             "frames_24fps": video.n_frames,

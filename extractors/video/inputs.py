@@ -136,7 +136,7 @@ def _add_videos(found: dict[str, Any], named: Iterable[tuple[str, Any]]) -> None
         if (other := found.setdefault(video_id, path)) != path and other.resolve() != path.resolve():
             raise MissingPathError(
                 f"{other} and {path} would both have the id {video_id!r}.",
-                "name their common folder instead, or add --set root=DIR: ids then keep the names of its folders.",
+                "name their common folder instead: ids then keep the names of its folders.",
             )
 
 

@@ -169,7 +169,7 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
                 if packet.is_keyframe:
                     keys.append(packet.pts)
             began = container_start(container)
-            damage = f"{bad} of its packets are damaged" if bad else missing_end(container, reached)
+            damage = f"{bad} broken packet{'s' * (bad > 1)}" if bad else missing_end(container, reached)
             base, step = stream.time_base, frame_step(stream)
             by_rate = base is None or missing > 0 or counts_frames(container, stream)
             context, codec = stream.codec_context, stream.codec.canonical_name

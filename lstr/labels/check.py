@@ -66,7 +66,9 @@ class Finding:
         return f"{self.video}: {self.detail}" if self.video else self.detail
 
 
-Footage = tuple[float, float | None]  # duration in seconds and frame rate of a video file; the rate may be unknown
+# of a video file: duration in seconds; frame rate, which may be unknown; seconds from its sound to its first frame
+Footage = tuple[float, float | None, float]
+LATE_S = 0.1  # encoders put sound up to 0.05 s before the first frame
 
 
 def check(
@@ -84,12 +86,12 @@ def check(
         lengths: Number of chunks of each video with features; None if there are no features to check.
         subsets: Subsets that must have features; empty means all.
         skip_missing: Make a video without features a warning.
-        footage: Durations and frame rates of the video files by id, if they are available.
+        footage: What is known of the video files by id, if they are available.
         clock: The clock of the features.
     """
     # The best known duration of each video: from its file, else its features, else the label file
-    known: dict[str, Footage] = {n: (v.duration, None) for n, v in labels.videos.items() if v.duration is not None}
-    known |= {name: (clock.at(length), None) for name, length in (lengths or {}).items() if length}
+    known: dict[str, Footage] = {n: (v.duration, None, 0.0) for n, v in labels.videos.items() if v.duration is not None}
+    known |= {name: (clock.at(length), None, 0.0) for name, length in (lengths or {}).items() if length}
     known |= footage or {}
     units = odd_units(labels.videos, known)
     findings = list(check_set(labels))
@@ -307,6 +309,9 @@ def _check_video(
         noun = "frames" if kind == FRAMES else kind
         question = f"are these {noun}? {time:g}/{rate:g} = {time / rate:.2f} s"
         yield Finding(ERROR, kind, name, f"{_written(first)} of {footage[0]:.2f} s; {question}")
+    if footage and sound and footage[2] > LATE_S:
+        late = f"its first frame is {footage[2]:g} s after its sound, from which players count"
+        yield Finding(WARNING, "late frames", name, f"{late}: times from a player are {footage[2]:g} s too late")
     order = attrgetter("label", "start", "end", "subject")
     for one, other in pairwise(sorted(sound, key=order)):
         if one == other:

@@ -26,7 +26,7 @@ UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 class Elan(Format):
     """ELAN files; reading adds a note if media were synchronised."""
 
-    name, suffix = "eaf", ".eaf"
+    name, suffix, for_players = "eaf", ".eaf", True
     holds = EVERYTHING - {"subjects"}
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:

@@ -11,7 +11,7 @@ import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_LE
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -183,6 +183,7 @@ class Format:
     # The same for its result format, if it has a separate one for segments with scores.
     holds_with_scores: frozenset[str] | None = None
     holds_many: bool = False  # whether one file can contain any number of videos
+    for_players: bool = False  # whether programs show the video with it, and count times from the start of its sound
     is_folder: bool = False  # whether a set consists of several files, so that a folder is read as a whole
     counts_frames: bool = False  # whether `read` itself converts frame numbers to seconds with `ConvertOptions.frames`
 
@@ -240,7 +241,13 @@ class Format:
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         """Write a finished detection to a file with `suffix`. Raises OutputError."""
-        write_text(path, self.text(detection.annotated, DEFAULTS))
+        annotated = detection.annotated
+        if self.for_players and detection.video:
+            from lstr.pipelines.annotations.videos import late_frames
+
+            late = late_frames(detection.video)
+            annotated = annotated.each_segment(lambda s: replace(s, start=s.start + late, end=s.end + late))
+        write_text(path, self.text(annotated, DEFAULTS))
 
     def lost(self, annotated: AnnotationSet) -> set[str]:
         """Return the kinds of information in the annotations that this format cannot store."""

@@ -25,7 +25,7 @@ SRT_TAG = re.compile(r"</?(?:b|i|u|s|font)(?=[\s>])")
 class Vtt(Format):
     """WebVTT; the identifier of a cue contains its number and score, which players do not show."""
 
-    name, suffix = "vtt", ".vtt"
+    name, suffix, for_players = "vtt", ".vtt", True
     holds = FILES | {"scores"}
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:

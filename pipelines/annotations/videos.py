@@ -7,7 +7,7 @@ from typing import Any
 from unicodedata import normalize
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
-from lstr.labels.check import Footage
+from lstr.labels.check import LATE_S, Footage
 from lstr.pipelines.failures import skip_failure
 
 RECIPE = "recipe.json"  # of a feature folder
@@ -39,11 +39,12 @@ def plain_id(name: str, present: Collection[str]) -> str:
 
 
 def footage_at(video: Path) -> Footage | None:
-    """Return duration and frame rate from the header of a file; None if it cannot be read or has no duration."""
+    """Return what the header of a file says; None if it cannot be read or has no duration."""
     # Imported here, because reading only labels needs no video stack.
     import av
 
     from lstr.extractors.video.containers import open_container
+    from lstr.extractors.video.probe import container_start
 
     with skip_failure(video), open_container(video) as container:
         stream = container.streams.best("video")
@@ -52,8 +53,16 @@ def footage_at(video: Path) -> Footage | None:
         rate = stream.average_rate or stream.guessed_rate
         seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
         seconds = seconds or (container.duration or 0) / av.time_base
-        return (seconds, float(rate) if rate else None) if seconds > 0 else None
+        begins = stream.start_time is not None and stream.time_base
+        start = stream.start_time * stream.time_base - container_start(container) if begins else 0
+        return (seconds, float(rate) if rate else None, round(float(start), 3)) if seconds > 0 else None
     return None
+
+
+def late_frames(video: Path) -> float:
+    """Return the seconds from the sound of a file, from which players count, to its frames; 0 if nearly none."""
+    footage = footage_at(video)
+    return footage[2] if footage and footage[2] > LATE_S else 0.0
 
 
 def find_labelled_videos(inputs: Sequence[str | Path]) -> dict[str, Path]:
@@ -70,7 +79,7 @@ def find_labelled_videos(inputs: Sequence[str | Path]) -> dict[str, Path]:
 
 
 def footage_of_files(videos: Mapping[str, Any]) -> dict[str, Footage]:
-    """Return durations and frame rates by video id, without files that cannot be read and remote files."""
+    """Return what headers say by video id, without files that cannot be read and remote files."""
     found = {name: footage_at(path) for name, path in videos.items() if isinstance(path, Path)}
     return {name: footage for name, footage in found.items() if footage}
 
@@ -99,4 +108,4 @@ class Rates:
         return video() if callable(video) else self._footage(video)[0] or None
 
     def _footage(self, video: Any) -> Footage:
-        return (self._footage_at(video) if isinstance(video, Path) else None) or (0.0, None)
+        return (self._footage_at(video) if isinstance(video, Path) else None) or (0.0, None, 0.0)

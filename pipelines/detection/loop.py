@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.chunk import TOLERANCE
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL, torch_threads
 from lstr.extractors.streams import PICTURES
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # a file needs no reader of live sources, and few models use 
 
 SINK_TIMEOUT_S = 2.0  # for the queue of a sink after its source has ended, unless it needs all decisions
 DECIDED_AHEAD = 1200  # decisions of a file, five minutes, that may wait until the files before it are reported
+MOST_ARRIVALS = 240  # a minute of chunks: events are reported seconds after their start
 REFRESH_S = 0.5  # after which statuses are renewed though nothing was decided
 TOP = 3  # classes that a decision names
 # Counters of a live reader.
@@ -78,6 +80,8 @@ class Track:
         self.shape: tuple[int, ...] = ()
         self.people: PeopleTracker | None = None  # of a model on poses
         self._starts: dict[str, datetime] = {}  # of active actions, in wall-clock time
+        # ends of chunks, and when these arrived: a pipe may be faster than real time
+        self._arrivals: deque[tuple[float, datetime]] = deque(maxlen=MOST_ARRIVALS)
 
     @property
     def exhausted(self) -> bool:
@@ -163,7 +167,9 @@ class Track:
         except Exception as error:  # scores that are not from 0 to 1
             self.fail(error, drop_ready=True)
             return
-        events = self.with_wall_times(events, at) if at else events
+        if at:
+            self._arrivals.append((row.end_time, at))
+            events = self.with_wall_times(events, at)
         decision = Decision(
             row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, gaps, at, self.id, clock
         )
@@ -226,14 +232,20 @@ class Track:
 
     def with_wall_times(self, events: list[Event], at: datetime) -> list[Event]:
         """Return events of one moment, `at` in wall-clock time, with the wall-clock times of their starts and ends."""
+
+        def arrival(seconds: float) -> datetime:
+            later = ((end, moment) for end, moment in self._arrivals if end >= seconds - TOLERANCE)
+            end, moment = next(later, (seconds, at))
+            return moment - timedelta(seconds=max(0.0, end - seconds))
+
         dated_events = []
         for event in events:
-            start = at - timedelta(seconds=event.time - event.start)
+            start = arrival(event.start)
             if event.event == "started":
                 self._starts[event.label] = start
             elif event.event == "ended":
                 start = self._starts.pop(event.label, start)
-            end = None if event.end is None else max(start, at - timedelta(seconds=event.time - event.end))
+            end = None if event.end is None else max(start, arrival(event.end))
             dated_events.append(replace(event, at=at, start_at=start, end_at=end))
         return dated_events
 

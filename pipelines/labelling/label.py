@@ -61,7 +61,7 @@ def label(
     if path.suffix.lower() != ".json":
         raise LabelsError(f"{path} is not a JSON file.", "name a file ending in .json with -o.")
     check_writable(path.parent)
-    durations = {name: round(seconds, 6) for name, (seconds, _) in footage_of_files(found).items()}
+    durations = {name: round(seconds, 6) for name, (seconds, *_) in footage_of_files(found).items()}
     sources = [str(Path(name).absolute()) for name in labels]
     lines = read_jsonl(journal_of(path)) if journal_of(path).is_file() else []
     origins = [line["origin"] for line in lines if isinstance(line, dict) and "origin" in line]

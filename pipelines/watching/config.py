@@ -136,7 +136,7 @@ class Address(Secret):
         except MissingCameraError:
             return address
         except LstrError as error:
-            raise ValueError(f"{error} {error.hint}".strip()) from error
+            raise ValueError(_line(error)) from error
         if found is None:
             raise ValueError("it is neither a camera nor an address; use `lstr detect` for files.")
         return address
@@ -302,7 +302,7 @@ def read_config(path: str | Path) -> WatchConfig:
                     notifier = notifier_class(table.pop("kind", None))
                     found[name][key] = notifier, convert(entry, table, notifier.Config)
                 except ConfigError as error:
-                    errors.append(f"{entry}.kind: {error} {error.hint}")
+                    errors.append(f"{entry}.kind: {_line(error)}")
         elif name not in fields:
             errors.append(f"unknown setting {name}; choose one of {', '.join(fields)}.")
         elif name != "data":
@@ -348,7 +348,7 @@ def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
             if now:
                 parse_live(source.address)
         except MissingCameraError as error:
-            errors.append(f"sources.{name}.address: {error} {error.hint}")
+            errors.append(f"sources.{name}.address: {_line(error)}")
     all_actions = {action for names in known.values() for action in names}
     errors += [
         f"actions.{action}: unknown action; the models know {', '.join(sorted(all_actions))}."
@@ -361,11 +361,11 @@ def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
             if now:
                 made.check()
         except ConfigError as error:
-            errors.append(f"channels.{name}: {error} {error.hint}".strip())
+            errors.append(f"channels.{name}: {_line(error)}")
     try:
         names_of(config.page.host, 0, config.page.hosts)
     except ServingError as error:
-        errors.append(f"page.host: {error} {error.hint}")
+        errors.append(f"page.host: {_line(error)}")
     if errors:
         raise _error_of(config.path, errors)
     return actions
@@ -397,6 +397,11 @@ def data_folder(path: Path, content: dict[str, Any]) -> Path:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is not a folder.")
     return folder
+
+
+def _line(error: LstrError) -> str:
+    """Return the message and the hint of an error in one line."""
+    return f"{str(error).rstrip('.')}; {error.hint}" if error.hint else str(error)
 
 
 def _error_of(path: Path, errors: Sequence[str]) -> ConfigError:

@@ -237,10 +237,11 @@ def test_errors_of_fetch(lstr, published, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", ["extract videos -o f --weights ", "extract videos -o f --weights rgb=", "weights check "]
+    "words", ["extract {} -o f --weights {}", "extract {} -o f --weights rgb={}", "weights check {}"]
 )
 def test_a_model_file_without_networks_has_no_weights(lstr, tmp_path, words):
-    assert_error(lstr(*f"{words}{write_exportable(tmp_path).path}".split()), 4, "model.lstr")
+    path = write_exportable(tmp_path).path
+    assert_error(lstr(*words.format(path, path).split()), 4, "model.lstr")
 
 
 def test_names_of_weights_in_python():

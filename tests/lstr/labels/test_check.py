@@ -71,6 +71,11 @@ def test_a_file_with_several_errors(tmp_path):
     assert kinds == ["negative length", "no subset", "unknown class"]
 
 
+def test_frames_that_start_after_the_sound():
+    (found,) = (f for f in check(labels_of(A), footage={"v": (9.0, 25.0, 3.0)}) if f.kind == "late frames")
+    assert (found.severity, found.video) == ("warning", "v") and "3 s" in found.detail
+
+
 def test_real_labels_are_usable_and_their_videos_are_separate_recordings(shared):
     for name in REAL:
         path = shared / "data" / name
@@ -90,7 +95,7 @@ def labels_in_units(unit: float, duration: float | None = 6.0) -> Labels:
     return Labels(CLASSES, videos)
 
 
-KNOWN = {name: (6.0, 10.0) for name in ("v0", "v1", "v2")}
+KNOWN = {name: (6.0, 10.0, 0.0) for name in ("v0", "v1", "v2")}
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ import torch
 
 from lstr.checkpoint import load, save
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.format import all_formats, format_named
+from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.format import Detection, all_formats, format_named
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOptions
 from lstr.settings import parse_bytes
 from tests.support.annotated import scored, segments
+from tests.support.browser import write_greys
 from tests.support.detections import decisions_of, lines_of, run_session, sources_of
 from tests.support.errors import assert_error
 from tests.support.pages import Page
@@ -42,6 +44,15 @@ def test_every_format_has_the_segments_of_the_timeline(folder, form):
     timeline = read_annotations(folder / "scene_00.json").videos["scene_00"]
     read = read_annotations(folder / f"scene_00{SUFFIXES[form]}").videos["scene_00"]
     assert timeline.segments and segments(read) == segments(timeline) and scored(read) == scored(timeline)
+
+
+def test_times_for_players_count_from_the_sound(tmp_path):
+    write_greys(tmp_path / "v.mp4", late=3)
+    timeline = {"segments": [Segment(1, 2, "A").to_dict()], "duration": 4.0, "classes": ["A"]}
+    for form in map(format_named, ("csv", "vtt", "eaf")):
+        form.write_detection(tmp_path / f"v{form.suffix}", Detection("v", timeline, None, (), tmp_path / "v.mp4"))
+        (found,) = read_annotations(tmp_path / f"v{form.suffix}").videos["v"].segments
+        assert (found.start, found.end) == pytest.approx((1, 2) if form.name == "csv" else (4, 5), abs=0.05)
 
 
 def test_timeline_lines_and_scores_agree(folder, loaded):
@@ -90,6 +101,8 @@ def test_options_of_the_command(small_set, tmp_path, lstr, run):
         starts = [s["start"] for s in timelines[name]["segments"] if s["label"] == truth.label]
         detected += any(abs(start - truth.start) <= 1 for start in starts)
     assert code == 0 and f"{detected} of {len(timelines)} " in err
+    videos, short = small_set.videos / "scene_0[01].mp4", ("-c", small_set.checkpoint, "--duration", 1)
+    assert len(json.loads(run("detect", videos, *short, "--json")[0])) == 2
     assert "mp4" in run(*command, "-o", tmp_path / "d", "-f", "mp4")[1]
     assert_error(lstr(*command, "-f", "vtt"), 2, "-o DIR")
     assert_error(lstr(*command, "-o", tmp_path / "c", "--on", 0.2, "--off", 0.3), 2, "threshold")

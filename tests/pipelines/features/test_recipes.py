@@ -128,7 +128,7 @@ def test_the_documented_recipe_file_is_valid(tmp_path):
 )
 def test_an_invalid_entry_of_a_recipe_file_is_named(tmp_path, lstr, content, entry):
     path = write_recipe_file(tmp_path / "own.json", content)
-    assert_error(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", path), 4, entry)
+    assert_error(lstr("extract", path, "-o", tmp_path / "f", "--recipe", path), 4, entry)
     assert not (tmp_path / "f").exists()
 
 
