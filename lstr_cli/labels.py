@@ -58,7 +58,7 @@ def read_columns(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     type=click.FloatRange(0, min_open=True),
 )
 @option("--video PATH", DATA, "Use this video or folder: for the rates of frame numbers, and for ELAN to open.")
-@option("--subset [OLD=]NEW", OUTPUT, "Name the subset of videos, or rename one.", "subsets", multiple=True)
+@option("--subset [OLD=]NEW", OUTPUT, "Name the subset of videos without one, or rename one.", "subsets", multiple=True)
 @option("--rename OLD=NEW", OUTPUT, "Rename a class; repeatable.", multiple=True, callback=read_pairs)
 @option("--as-labels", OUTPUT, "Drop the scores, so that detections become labels to train on.")
 def convert(sources, to, output, columns, subsets, video, **others):

@@ -169,6 +169,8 @@ def check_set(labels: Labels) -> Iterator[Finding]:
             where = ", ".join(f"{name} in {subset}" for subset, name in firsts.items())
             yield Finding(WARNING, "one recording", "", f"{recording}: {where}")
 
+    if not videos:
+        yield Finding(WARNING, UNLABELLED, "", "there is no video")
     if videos and actions and not any(video.segments or video.n_chunks is not None for video in videos.values()):
         where = "the only video" if len(videos) == 1 else f"any of the {len(videos)} videos"
         yield Finding(WARNING, UNLABELLED, "", f"no action is labelled in {where}")

@@ -88,9 +88,8 @@ def labels_of(
         n_background += sum(segment.label == BACKGROUND for segment in segments)
         videos[name] = replace(video, subset=subset, segments=tuple(segments))
     lists_classes = names is not None
-    if names is None:
-        found = {segment.label for video in videos.values() for segment in video.segments}
-        names = with_ambiguous(without_ambiguous(sorted(found)), found)
+    found = {segment.label for video in videos.values() for segment in video.segments}
+    names = with_ambiguous(without_ambiguous(sorted(found)) if names is None else names, found)
     notes = [Note("subset name", f"{old!r} is taken as {new!r}") for old, new in renamed.items()]
     if videos and not has_subsets:
         notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))

@@ -54,6 +54,12 @@ def convert(
     if missing := [name for name in options.rename if name not in annotated.classes]:
         known = ", ".join(map(repr, annotated.classes)) or "none"
         raise LabelsError(f"Cannot rename the unknown class {missing[0]!r}.", f"the classes are: {known}.")
+    present = {subset: subset_named(subset) for subset in (video.subset for video in annotated.videos.values())}
+    if missing := [old for old in options.subsets if old not in {*present, *present.values()}]:
+        sentence = f"No video has the subset {missing[0]!r}." if missing[0] else "Every video has a subset already."
+        known = ", ".join(sorted({*present.values()} - {""})) or "none"
+        raise LabelsError(sentence, f"the subsets are: {known}; rename one with --subset OLD=NEW.")
+    subsets = {old: options.subsets.get(old, options.subsets.get(new, new)) for old, new in present.items()}
     names = {name: options.rename.get(name, name) for name in annotated.classes}
     only = next(iter(annotated.videos)) if len(annotated.videos) == 1 else ""
     meant = only or (plain_id(place.absolute().as_posix(), annotated.videos) if place else "")
@@ -70,9 +76,7 @@ def convert(
             media = str(files[0] if files else place / video_id)
         elif place and video_id == meant:
             media = str(place)
-        # subsets that are not renamed get their normalised name: "train" becomes "training"
-        subset = options.subsets.get(video.subset, subset_named(video.subset))
-        videos[video_id] = replace(video, segments=tuple(segments), subset=subset, media=media)
+        videos[video_id] = replace(video, segments=tuple(segments), subset=subsets[video.subset], media=media)
     annotated = AnnotationSet(videos, tuple(dict.fromkeys(names.values())), annotated.notes)
     if output is not None:
         return Conversion(annotated, form, form.write(Path(output), annotated, options))

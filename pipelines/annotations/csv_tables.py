@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from lstr.errors import LabelsError, brief, few
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Note, VideoLabels, runs
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Note, VideoLabels, runs, subset_named
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, Format
@@ -72,7 +72,7 @@ class Tsv(Format):
         unread: dict[Column, set[str]] = {
             Column(at, name): set()
             for at, name in enumerate(header)
-            if name.strip() and at not in read and name.strip().casefold() not in NAMES
+            if name.strip() and at not in read and (name.strip().casefold() not in NAMES or name in header[:at])
         }
         faults = Faults()
         for line, cells in rows:
@@ -90,7 +90,12 @@ class Tsv(Format):
                     )
             video = others.get("video") or video_id
             if subset := others.get("subset"):
-                subsets[video] = subset
+                with faults.collect("subset"):
+                    if subset_named(subset) != subset_named(before := subsets.setdefault(video, subset)):
+                        raise LabelsError(
+                            f"Line {line}: {video!r} is in the subset {subset!r} here, and in {before!r} above.",
+                            "write one subset in all rows of a video: it is trained on or held out as a whole.",
+                        )
             label = text_of(row[columns["label"].at])
             first, second = row[columns["start"].at], row[columns["end"].at]
             with faults.collect():
@@ -151,7 +156,7 @@ class Csv(Tsv):
             facts = {"video": video_id, "subset": video.subset, "duration": number_text(video.duration)}
             rows = [
                 {"start": number_text(s.start), "end": number_text(s.end), "score": number_text(s.score)}
-                | {"label": cell_of(s.label), "subject": cell_of(s.subject)}
+                | {"label": cell_of(" ".join(s.label.splitlines())), "subject": cell_of(s.subject)}
                 for s in video.segments
             ]
             for row in rows or [{}]:

@@ -108,7 +108,10 @@ def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -
         read = form.read(file, video_id, options).plausible()
         if (rate := options.frames) and not form.counts_frames:
             read = read.each_segment(lambda s: replace(s, start=s.start / rate, end=s.end / rate))
-        return replace(read, notes=(*file.notes, *read.notes))
+        notes = (*file.notes, *read.notes)
+        if rate and "durations" in read.extras():
+            notes += (Note("durations", "durations of videos are taken as seconds, and times as frame numbers"),)
+        return replace(read, notes=notes)
     except LabelsError as error:
         text = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
         hint = error.hint.replace("convert FILE", f"convert {shlex.quote(str(path))}")

@@ -53,9 +53,10 @@ def footage_at(video: Path) -> Footage | None:
         rate = stream.average_rate or stream.guessed_rate
         seconds = float(stream.duration * stream.time_base) if stream.duration and stream.time_base else 0.0
         seconds = seconds or (container.duration or 0) / av.time_base
-        begins = stream.start_time is not None and stream.time_base
-        start = stream.start_time * stream.time_base - container_start(container) if begins else 0
-        return (seconds, float(rate) if rate else None, round(float(start), 3)) if seconds > 0 else None
+        start = 0.0
+        if stream.start_time is not None and stream.time_base:
+            start = float(stream.start_time * stream.time_base - container_start(container))
+        return (seconds, float(rate) if rate else None, round(start, 3)) if seconds > 0 else None
     return None
 
 

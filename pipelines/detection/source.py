@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lstr.chunk import CLOCK
-from lstr.errors import VideoError
+from lstr.errors import MissingPathError, VideoError
 from lstr.extractors.run import Ahead, FeatureRow, TwoStream
 from lstr.extractors.stages import closed_after
 from lstr.extractors.video.frames import FPS, GAP_SECONDS, Chunk, working_size
@@ -266,6 +266,8 @@ def find_recorded(paths: Iterable[str | Path], notify: Notify | None = None) -> 
         from lstr.pipelines.features.folder import is_feature_folder
 
         features = [path for path in named if is_feature_folder(path)]
+        if array := next((path for path in named if path.suffix in (".npy", ".npz", ".pt") and path.is_file()), None):
+            raise MissingPathError(f"{array} is not a video.", f"name the folder of its features: {array.parent}.")
     return features, find_videos((path for path in named if path not in features), notify=notify)
 
 

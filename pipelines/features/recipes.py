@@ -50,16 +50,20 @@ class StoredRecipe:
 
 
 def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
-    """Return the name of the default recipe and the reason: the recipe of existing features in `output`.
+    """Return the default recipe, a name or a folder of features, and the reason.
 
-    For a new folder it is `faithful` on a GPU and `fast` on a CPU, where ten crops of flow take most of the time.
+    Existing features in `output` keep theirs. For a new folder it is `faithful` on a GPU and `fast` on a CPU, where ten
+    crops of flow take most of the time.
     """
     begun = open_output(output)
     made = {stream: (part.network, part.crops) for stream, part in begun.recipe.parts.items()} if begun else {}
     for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
         parts = PRESETS[name].parts
-        if made and all((parts[stream].network, parts[stream].crops) == how for stream, how in made.items()):
+        known = {stream: (part.network, part.crops) for stream, part in parts.items()}
+        if made and made.items() <= known.items():
             return name, f"as in {output}"
+    if begun and isinstance(output, Path):
+        return str(output), f"the one of the features in {output}"
     if (device or default_device()) == "cpu":
         return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
     return "faithful", "on a GPU, as published"

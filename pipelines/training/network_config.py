@@ -12,7 +12,7 @@ from lstr.extractors.devices import fast_precision
 from lstr.extractors.networks.crops import View
 from lstr.extractors.networks.network import FEW_WEIGHTS, RESNET50, SMALLEST, Network, find_network
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
-from lstr.extractors.streams import COMPARING
+from lstr.extractors.streams import COMPARING, STREAMS
 from lstr.pipelines.features.recipes import choose_recipe
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
@@ -251,7 +251,9 @@ def resolve(
     for key in settings:
         stream, dot, _ = key.partition(".")
         if dot and stream not in preset.streams:
-            raise ConfigError(f"{key!r} belongs to a stream that is not trained.", "write --set NAME=VALUE.")
+            what = "belongs to a stream that is not trained" if stream in STREAMS else "is not a setting"
+            streams = ", ".join(preset.streams)
+            raise ConfigError(f"{key!r} {what}.", f"write --set NAME=VALUE, or STREAM.NAME with one of: {streams}.")
     shared = {name: value for name, value in settings.items() if "." not in name}
     configs = {}
     for stream in preset.streams:

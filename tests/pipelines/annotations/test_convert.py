@@ -75,6 +75,8 @@ def test_detections_become_labels_to_train_on(small_set, tmp_path, lstr):
 def test_subsets(labels, tmp_path, lstr):
     output = tmp_path / "out.json"
     options = ("--to", "activitynet", "-o", output)
+    for subset, text in (("testing", "Every video"), ("trial=testing", "'trial'")):
+        assert_error(lstr("labels", "convert", labels, *options, "--subset", subset), 2, text)
     assert lstr("labels", "convert", labels, *options, "--subset", "training=validation")[0] == 0
     assert [video.subset for video in read_label_file(output).videos.values()] == ["validation", "testing"]
     convert([labels], "vtt", tmp_path / "vtt")
