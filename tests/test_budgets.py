@@ -26,15 +26,15 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    # target 50,000; 640 of them are the poses of people
-    "product lines": 54_162,
+    # target 50,000; 640 of them are the poses of people, 90 are fixes of wrong times, recipes and subsets
+    "product lines": 54_251,
     "product files": 242,
     "test lines": 25_000,
     "functions per 100 lines": 5.175,  # target 4.5
-    "private functions used once, percent": 29.2,  # target 25
+    "private functions used once, percent": 29.1,  # target 25
     "records": 168,  # dataclasses, structs, named tuples and typed dicts; target 150
-    "fields of Config and Options classes": 282,  # target 250
-    "lines without a comment, percent": 95.4,  # target 97
+    "fields of Config and Options classes": 262,  # target 250
+    "lines without a comment, percent": 94.9,  # target 97
     "documentation pages": 25,
     "words of README": 700,
     "rooms": 22,

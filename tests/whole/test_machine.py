@@ -1,6 +1,5 @@
 """A full disk, closed outputs, little memory, and a working folder that was removed."""
 
-import ctypes
 import sys
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS
-from tests.support.processes import check_process, limit_file_size, run_command, run_process
+from tests.support.processes import limit_file_size, run_process
 
 SETTINGS = [f"--set={name}={value}" for name, value in {**TINY_SETTINGS, "train.epochs": "1"}.items()]
 
@@ -32,30 +31,6 @@ def test_train_on_a_full_disk(feature_set, tmp_path, lstr):
 def run_shell(line: str, **options) -> tuple[int, str, str]:
     """Run a shell line in which `lstr` is this checkout's."""
     return run_process("bash", "-c", line.replace("lstr ", f"{sys.executable} -m lstr_cli "), **options)
-
-
-UNSHARE = ("unshare", "--mount", "--propagation", "private")
-MOUNT = ("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/dev/shm")
-
-
-def train_without_shm(words: list[str], log: str) -> None:
-    """Run a command in this new process, with the mount namespace of a container."""
-    assert ctypes.CDLL(None).unshare(0x20000) == 0  # CLONE_NEWNS
-    check_process("mount", "--make-rprivate", "/")
-    check_process(*MOUNT)
-    run_command(words, log, {})
-
-
-@pytest.mark.long
-def test_a_read_only_dev_shm(launcher, feature_set, tmp_path):
-    """As in some containers; a mount namespace of the command alone has it here."""
-    if run_process(*UNSHARE, *MOUNT)[0]:
-        pytest.skip("this user cannot mount file systems")
-    words = ["train", feature_set.features, "--labels", feature_set.labels, *SETTINGS, "-o", tmp_path / "run"]
-    process = launcher.Process(target=train_without_shm, args=([*map(str, words)], str(tmp_path / "log")))
-    process.start()
-    process.join()
-    assert_error((process.exitcode, "", (tmp_path / "log").read_text()), 2, "/dev/shm")
 
 
 def test_full_or_closed_standard_output():

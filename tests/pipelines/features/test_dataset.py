@@ -42,7 +42,6 @@ def write_info(root: Path, lengths: dict[str, int], name="Mine", **changes) -> P
 
 @pytest.fixture
 def root(tmp_path):
-    """The features of two videos."""
     return write_features(tmp_path / "data" / "Mine", {"a": 40, "c": 22})
 
 

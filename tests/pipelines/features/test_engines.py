@@ -190,7 +190,6 @@ def two_nodes(environment, bucket):
         environment.setenv("RAY_ADDRESS", cluster.address)
         yield SimpleNamespace(scratch=scratch, kill_second=kill_second)
     finally:
-        environment.delenv("RAY_ADDRESS", raising=False)
         cluster.shutdown()
 
 

@@ -43,7 +43,6 @@ def open_flow(finetuned, weights) -> FoldNetworks:
 
 @pytest.fixture(scope="module")
 def folder(finetuned, tmp_path_factory):
-    """The features of all three videos."""
     weights, path = str(finetuned.weights.path), tmp_path_factory.mktemp("features")
     recipe = find_recipe(weights)
     options = ExtractOptions(path, dict.fromkeys(STREAMS, weights), "cpu", threads=1, workers=1, recipe=recipe)

@@ -42,7 +42,6 @@ def write_video(output, video_id, source, length=LENGTH):
 
 @pytest.fixture
 def folder(tmp_path):
-    """The features of three videos."""
     folder = create_output(tmp_path / "features", RECIPE, {})
     for i in range(3):
         source = tmp_path / f"v{i}.mp4"

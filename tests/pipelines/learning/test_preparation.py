@@ -19,7 +19,6 @@ from tests.support.learning import SMALL, change_labels, name_validation, option
 
 @pytest.fixture
 def unmeasured(monkeypatch):
-    """Plan without measurements of this machine."""
     monkeypatch.setattr(planner, "measure_training", lambda _, configs, *__: (dict.fromkeys(configs, 0.05), 1))
     monkeypatch.setattr(planner, "measure_chunks", lambda *_: 0.001)
     monkeypatch.setattr(planner, "measure_model", lambda *_: 1.0)

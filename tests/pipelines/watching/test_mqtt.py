@@ -94,7 +94,6 @@ class Listener(AbstractContextManager):
 
 @pytest.fixture
 def prefix(request) -> str:
-    """The topics of one test."""
     return f"home/{identifier(request.node.name)}"
 
 
