@@ -1,5 +1,6 @@
 """The detection job: any mix of recorded and live sources, to events, files and decisions."""
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import LstrError, StalledError, UnforeseenError
+from lstr.errors import LstrError, OutputError, StalledError, UnforeseenError
 from lstr.extractors.devices import GPU_READERS, choose_device
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.runtime import choose_runtime
@@ -131,6 +132,13 @@ def detect_sources(
         labels = with_plain_ids(output.labels, ids)
         check_match(labels.videos, ids)
         output = replace(output, labels=labels)
+    if output.folder and len(recorded) > 1:
+        from lstr.pipelines.annotations.format import format_named
+
+        suffixes = [format_named(name).suffix for name in output.formats]
+        files = Counter(f"{source.id}{suffix}" for source in recorded for suffix in suffixes)
+        if twice := next((file for file, count in files.items() if count > 1), None):
+            raise OutputError(f"Two sources would write {twice}.", "rename one of them, or leave out a format of -f.")
     # the index of cameras has a date, unknown before the end
     if output.has_pages and output.folder and len(recorded) > 1 and not live:
         from lstr.pipelines.pages.page import index_path

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from lstr.errors import ExhaustedError, MissingPathError, UnforeseenError, VideoError
+from lstr.errors import ExhaustedError, MissingPathError, OutputError, UnforeseenError, VideoError
 from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.detection import model, outputs
@@ -114,6 +114,10 @@ def test_a_failure_ends_the_job_without_keep_going(small_set, loaded, tmp_path):
         list(detect_sources([tmp_path / "empty.mp4", small_set.features], DetectOptions(loaded, keep_going=False)))
     with pytest.raises(MissingPathError):  # standard input can be read once
         list(detect_sources(["-", "-"], DetectOptions(loaded)))
+    (tmp_path / "empty.activitynet.mp4").touch()
+    options = DetectOptions(loaded, output=OutputOptions(tmp_path / "o", ("json", "activitynet")))
+    with pytest.raises(OutputError, match="empty.activitynet.json"):
+        list(detect_sources([tmp_path], options))
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from tests.support.foreign_stores import FORMATS, write_store
 
 @pytest.fixture
 def arrays():
-    """Videos of different lengths."""
     random = np.random.default_rng(0)
     return {f"v{n}": random.normal(size=(41 + n, 6)).astype(np.float32) for n in range(3)}
 

@@ -210,7 +210,6 @@ def proposer(small_set, tmp_path):
 
 
 def begin(proposer, model):
-    """Start a search; return its process."""
     before = proposer.process
     proposer.begin(model)
     wait_until(lambda: proposer.process is not before)

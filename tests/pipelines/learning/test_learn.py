@@ -64,7 +64,6 @@ def with_features(with_networks):
 
 @pytest.fixture(scope="module")
 def trained(with_features) -> tuple[list, Learnt]:
-    """All events and the result."""
     events = [*with_features[1], *with_features[0]]
     return events, events[-1].result
 

@@ -63,7 +63,6 @@ def about_of(classes: list[str]) -> dict:
 
 @pytest.fixture(scope="module")
 def document(small_set, tmp_path_factory) -> dict:
-    """The content of model.json."""
     path = write_model(tmp_path_factory.mktemp("card") / "m.lstr", small_set.checkpoint, None, about_of(["wave"])).path
     return json.loads(json.dumps(dict(open_model(path).about)))
 
