@@ -47,6 +47,8 @@ def describe(
             return _describe_weights(path)
         if is_feature_folder(path):
             return _describe_features(path, progress)
+        if path.suffix == ".learn":
+            raise MissingPathError(f"{path} is a working folder of `lstr learn`.", "name the model file next to it.")
         try:
             found = find_videos([path])
         except MissingPathError:
