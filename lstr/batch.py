@@ -33,6 +33,8 @@ def predict_ahead(
     config = model.config
     if model.training:
         raise LstrError("The model is in training mode, so its scores are random.", "call model.eval() first.")
+    if batch_size < 1:
+        raise LstrError(f"batch_size is {batch_size}.", "use at least 1.")
     if isinstance(features, np.ndarray):
         try:
             features = tensor_of(features).float()

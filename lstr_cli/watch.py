@@ -111,7 +111,7 @@ def events(config, since, as_labels, as_json):
         from lstr.pipelines.watching.labels import export_labels
 
         right, wrong, without_clip = export_labels(history, path.parent / CLIPS, Path(as_labels), wanted)
-        console.say(f"{as_labels}: {right} right events, {wrong} wrong ones")
+        console.say(f"{as_labels}: events marked right: {right}, wrong: {wrong}")
         if without_clip:
             console.say(f"skipped {without_clip} marked events, because their clips were deleted")
         console.say_next("lstr", "learn", path.parent / CLIPS, as_labels)

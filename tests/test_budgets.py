@@ -26,8 +26,8 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    # target 50,000; 640 of them are the poses of people, 100 are fixes of wrong times, recipes and subsets
-    "product lines": 54_261,
+    # target 50,000; 640 of them are the poses of people, 120 are fixes of what four trials found
+    "product lines": 54_281,
     "product files": 242,
     "test lines": 25_000,
     "functions per 100 lines": 5.175,  # target 4.5
@@ -180,9 +180,9 @@ def test_options():
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["video", "features"])
 def test_detection(small_set: SmallSet, tmp_path: Path, kind: str):
-    render_scenes(tmp_path / "long", SceneConfig(n_videos=1, n_testing=0, seconds=20.0, width=96, height=64))
+    render_scenes(tmp_path / "long", SceneConfig(n_videos=1, n_testing=0, seconds=25.0, width=96, height=64))
     video = tmp_path / "long" / "videos" / "scene_00.mp4"
-    source, first, length = (video, 40, 80) if kind == "video" else (small_set.features, 8, 20)
+    source, first, length = (video, 40, 100) if kind == "video" else (small_set.features, 8, 20)
     (chunks, threads, entered, loaded), names = detect(first, source, "-m", small_set.checkpoint, "-o", tmp_path)
     lines = [line for path in tmp_path.glob("*.jsonl") for line in path.open()]
     assert chunks == first + 8 and sum('"chunk"' in line for line in lines) >= length

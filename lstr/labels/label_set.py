@@ -94,7 +94,7 @@ def labels_of(
     if videos and not has_subsets:
         notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))
     if n_background:
-        notes.append(Note("background", f"{n_background} segments are of {BACKGROUND}: they count as no action"))
+        notes.append(Note("background", f"segments of {BACKGROUND}: {n_background}, which count as no action"))
     classes = (BACKGROUND, *(name for name in names if not _is_background(name)))
     labels = Labels(classes, videos, has_subsets or not videos, lists_classes, tuple(notes))
     known = dict.fromkeys(classes)  # a dict for fast lookup

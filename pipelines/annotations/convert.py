@@ -10,7 +10,7 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.files.names import fault_of
 from lstr.labels.label_set import subset_named
 from lstr.pipelines.annotations.annotation import AnnotationSet
-from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, Format, format_for, format_named
+from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, Format, format_for, format_named, writable
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.annotations.videos import Rates, plain_id
 
@@ -42,6 +42,8 @@ def convert(
         OutputError: The output cannot be written, or is one of the sources.
     """
     form = format_for(output) if to is None else format_named(to)
+    if not form.writes:
+        raise LabelsError(f"Annotations cannot be written as {form.name}.", f"choose one of {', '.join(writable())}.")
     paths = [Path(source) for source in sources]
     if output and Path(output).is_file() and any(path.exists() and path.samefile(output) for path in paths):
         raise OutputError(f"{output} is a source file and would be overwritten.", "choose another name with -o.")

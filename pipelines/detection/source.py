@@ -247,7 +247,7 @@ def vector_rows(vectors: Iterable[Any], loaded: Checkpoint) -> Iterator[FeatureR
                 else:
                     cuts = [widths["rgb"]] if len(widths) > 1 else []
                     found = dict(zip(widths, np.split(np.array(item, np.float32), cuts, axis=-1), strict=True))
-            except (TypeError, ValueError, KeyError) as error:
+            except (TypeError, ValueError, LookupError) as error:
                 raise VideoError(f"Item {chunk} is not a vector of features ({error!r}).", hint) from error
             for stream, vector in found.items():
                 if vector.shape != (widths[stream],):

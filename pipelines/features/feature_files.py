@@ -214,7 +214,7 @@ class FeatureRows:
                 numbers, is_finite = np.atleast_1d(np.arange(len(self))[key]), np.isfinite(rows).all(axis=-1)
                 raise RecipeError(
                     f"{file.path} row {numbers[~np.atleast_1d(is_finite)].min()} has values that are not finite.",
-                    "make the features of this video again, or remove it from the labels.",
+                    "make the features of this video again, or leave it out.",
                 )
             parts.append(rows)
         return np.concatenate(parts, axis=-1, dtype=np.float32)

@@ -15,6 +15,7 @@ from lstr.labels.segment import LATEST
 NOTHING = "nothing"
 # Keys that the page itself uses, which no action can have.
 RESERVED = set("jkl ,.<>[]+-=0?/n\t")
+WITH_SHIFT = "CR"  # the small letters are free
 MAX_NAME, MAX_COMMENT, MAX_KEY = 200, 4000, 4096  # characters
 UTF_8 = "^[^\ud800-\udfff]*$"  # JSON may have lone surrogates, which cannot be written
 
@@ -93,7 +94,7 @@ class Action(Value, frozen=True):
     def __post_init__(self) -> None:
         if not self.name.strip() or self.name == BACKGROUND:
             raise ValueError(f"an action needs a name other than {BACKGROUND!r}")
-        if self.key and self.key.lower() in RESERVED:
+        if self.key and (self.key.lower() in RESERVED or self.key in WITH_SHIFT):
             raise ValueError(f"the key {self.key!r} is reserved for the page")
 
 

@@ -144,7 +144,7 @@ class Server:
             except OSError as error:
                 # another page may have the usual port: then a free one
                 if error.errno != errno.EADDRINUSE or port is not None or not tried:
-                    reason = error.strerror or str(error)
+                    reason = os.strerror(error.errno) if error.errno else str(error)  # strerror names Python's call
                     hint = "choose another port, or none."
                     raise ServingError(f"Port {tried} of {host} is not available ({reason}).", hint) from error
         self.port = self._socket.getsockname()[1]

@@ -2,7 +2,7 @@
 
 import base64
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -54,6 +54,7 @@ class SourceState:
     zones: Zones = ()
     drawn: bool = False  # whether its zones were drawn on the page
     status: Status | None = None
+    earlier: Mapping[str, int] = field(default_factory=dict)  # the counters of its earlier openings together
     # a byte for each class in each of the latest columns
     codes: deque[bytes] = field(default_factory=lambda: deque(maxlen=MAX_COLUMNS))
     newest: int = -1  # the latest column
@@ -94,8 +95,12 @@ class SourceState:
             "trouble": self.trouble,
             "link": "paused" if self.paused else self.status.link if self.status else "waiting",
             "lag_ms": round(lag[0]) if lag else None,
-            **{name: getattr(self.status, name, 0) for name in COUNTERS},
+            **self.counts(),
         }
+
+    def counts(self) -> dict[str, int]:
+        """Return its counters by name, of all its openings together."""
+        return {name: self.earlier.get(name, 0) + getattr(self.status, name, 0) for name in COUNTERS}
 
     def scores(self, first: int) -> Message:
         """Return the JSON object of its columns from one on."""
@@ -260,6 +265,8 @@ class DashboardSink(Sink):
                 if shown.classes != source.classes:
                     shown.classes = source.classes
                     shown.codes.clear()
+                lost = {"reconnects": 1} if shown.trouble else {}
+                shown.earlier = Counter(shown.counts()) + Counter(lost)
                 shown.status, shown.offset, shown.trouble = source.status, None, ""
                 shown.address = shown.address or without_credentials(source.origin)
                 self._dashboard.version += 1

@@ -31,6 +31,8 @@ def export_labels(history: History, clips: Path, output: Path, wanted: EventFilt
         LabelsError: No right event has a clip.
         OutputError: The file cannot be written.
     """
+    if output.suffix.lower() != ".json":
+        raise LabelsError(f"{output} is not a JSON file.", "name a file ending in .json.")
     judged = [event for event in history.events(wanted) if event.verdict]
     spans: dict[WatchedEvent, tuple[datetime, float]] = {}
     for event in judged:

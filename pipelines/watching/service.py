@@ -150,7 +150,7 @@ class Service:
         try:
             ended = self.history.end_all()
             if ended:
-                self.log(f"{ended} events were active when the service was killed; each ends at its last decision.")
+                self.log(f"active when the service was killed: {ended}; each event ends at its last decision.")
             self.dashboard.snoozes = self.policy.snoozes()
             self.notifications.__enter__()
             app, page = WatchSite(self).app, self.config.page

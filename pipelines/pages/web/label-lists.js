@@ -61,7 +61,7 @@ function Fields() {
   const label = chosen && labelsOf()[chosen], actions = [...actionsInOrder().map(([id]) => id), nothing].map((id) => [id, nameOf(id)]);
   const snapped = (text) => (Number(text) >= duration - 1e-6 ? duration : times[numberAt(Number(text))]);
   const field = (name, value, change, others) => html`<input type="text" id=${"label-" + name} value=${unlessTyping("label-" + name, value)} autocomplete="off" onChange=${({ target }) => { typed = null; change(target.value); }} ...${others} />`;
-  const edge = (name, text, key) => html`<span><label>${text} ${field(name, label[name] ?? "", (value) => { if (value) changeChosen({ [name]: snapped(value) }); }, { type: "number", min: 0, step: "any" })} s</label>${" "}
+  const edge = (name, text, key) => html`<span><label>${text} ${field(name, label[name] ?? "", (value) => { if (value) changeChosen({ [name]: snapped(value) }); else draw(); }, { type: "number", min: 0, step: "any" })} s</label>${" "}
     <${Button} id=${name + "-here"} title=${text + " at the cursor (" + key + ")"} onClick=${() => changeChosen({ [name]: name === "end" ? endNow() : now })}>at cursor<//></span>`;
   return html`<section class="card" id="edit-card" aria-label="The chosen label">
     ${!label && html`<p class="soft" id="none-chosen">No label is selected. The key of an action starts it at the cursor, and stops it there.</p>`}

@@ -43,6 +43,7 @@ function changeChosen(changes, key = chosen) {
     const label = held.label[video]?.[key];
     if (!label) return null;
     const after = { ...label, ...changes };
+    if (Object.keys(changes).every((name) => label[name] === after[name])) { draw(); return null; }
     if (changes.start !== undefined && after.end !== null && after.start >= after.end) return refuse("A label must start before its end");
     if (changes.end !== undefined && after.end <= after.start) return refuse("A label must end after its start");
     return [putLabel(video, key, after)];

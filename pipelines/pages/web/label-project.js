@@ -69,7 +69,7 @@ async function send(address, content, job, again) {
       }
       showUnsaved(trouble ? "The last changes are only in the journal: " + trouble : "");
       if (error && answer.status === 500) showUnsaved("Not saved: " + error + " " + hint);
-      else if (error) notify(error + " " + hint);
+      else if (error) { notify(error + " " + hint); draw(); }
       else {
         if (entry) takeEntry(entry);
         if (entry) await reach(entry.revision);

@@ -124,6 +124,9 @@ watchFilm();
 followProposals();
 followTheme(() => { overview = null; redraw(); });
 document.addEventListener("keydown", key);
-addEventListener("beforeunload", (event) => { if (asked.length) event.preventDefault(); });
+addEventListener("beforeunload", (event) => {
+  document.activeElement?.blur(); /* what is typed is saved when its field is left */
+  if (asked.length) event.preventDefault();
+});
 listen();
 goVideo(chosenVideo);

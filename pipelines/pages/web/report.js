@@ -13,7 +13,7 @@ function videoText() {
   return "linked: " + address + (copy && ", " + copy);
 }
 function facts() {
-  const pairs = [["Duration", clock(duration, 0)], ["Decisions", numberText(timeline.decided ?? chunks)], ["Segments", numberText(segments.length)]];
+  const pairs = [["Duration", clock(duration, 0)], ["Decisions", numberText(timeline.decided ?? chunks)], ["Segments", numberText(segments.filter(passes).length)]];
   if (truth && verdict.labelled) pairs.push(["Labels found", verdict.found + " of " + numberText(verdict.labelled)]);
   if (truth && (verdict.labelled || verdict.falseAlarms)) pairs.push(["False alarms", numberText(verdict.falseAlarms)]);
   if (verdict.delay !== null) pairs.push(["Median delay", signed(verdict.delay)]);

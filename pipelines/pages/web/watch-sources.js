@@ -3,7 +3,7 @@ const step = 0.25, ROWS = 2400; /* seconds of a chunk; chunks whose scores are k
 const fullScale = report.full_scale, missing = report.no_score;
 const SPANS = [60, 300, 600], PICTURE_EVERY = 500; /* seconds in view; milliseconds */
 const SNOOZES = [["900", "15 minutes"], ["3600", "1 hour"], ["28800", "8 hours"], ["86400", "1 day"]];
-const LINKS = { reading: "live", waiting: "not open yet", connecting: "connecting …", stalled: "no data", lost: "lost, reconnecting …" };
+const LINKS = { reading: "live", waiting: "not open yet", connecting: "connecting …", stalled: "no data", lost: "lost, reconnecting …", ended: "not available, trying again …" };
 const sources = new Map();
 let span = SPANS[0];
 
@@ -32,7 +32,7 @@ function readScores({ source: name, first, columns, at, codes: text, picture }) 
     source.codes.copyWithin(begin, begin + moved, end);
     source.codes.set(given.subarray(row * columns, (row + 1) * columns), end - columns);
   }
-  Object.assign(source, { newest: first + columns - 1, at: wallOf(at), picture });
+  Object.assign(source, { newest: first + columns - 1, at: wallOf(at), lastAt: at, picture });
   /* chunks without a decision since the first one in view */
   source.gaps = [];
   let before = -1;
@@ -71,7 +71,8 @@ class Source extends Component {
     const { name, classes, state, zones, size, codes } = source, { paused, link } = state, actions = actionsOf(source);
     const last = (index) => codes[(index + 1) * ROWS - 1], isOnNow = (label) => source.events.some((event) => !event.end && event.action === label);
     const best = [...classes.keys()].filter((index) => last(index) !== missing).sort((one, other) => last(other) - last(one))[0];
-    const look = ["card source", paused && "paused", ["lost", "stalled", "ended"].includes(link) && "away"].filter(Boolean).join(" ");
+    const isOld = paused || ["lost", "stalled", "ended"].includes(link), since = isOld && source.lastAt ? " before" : " ago";
+    const look = ["card source", paused && "paused", isOld && !paused && "away"].filter(Boolean).join(" ");
     return html`<article class=${look} tabindex="-1" aria-label=${"Source " + name}>
       <div class="heading">
         <h2 class="cut">${name}</h2><span class=${"link " + link}>${LINKS[link] ?? link}</span><span class="address soft cut" title=${state.address}>${state.address}</span>
@@ -88,7 +89,7 @@ class Source extends Component {
             <svg class="veil" aria-hidden="true" viewBox=${"0 0 " + (size ?? [0, 0]).join(" ")}>${size && html`<${Veil} id=${"veil " + name} zones=${zones} size=${size} />`}</svg>
           </div>
           ${!size && html`<p class="blank">${paused ? "Paused." : "No frame yet."}</p>`}
-          ${best !== undefined && !paused && html`<p class=${isOnNow(classes[best]) || source.events.some((event) => !event.end) ? "now on" : "now"} style=${spotStyle(classes[best])}>
+          ${best !== undefined && !isOld && html`<p class=${isOnNow(classes[best]) || source.events.some((event) => !event.end) ? "now on" : "now"} style=${spotStyle(classes[best])}>
             <${Spot} label=${classes[best]} /><span class="cut">${classes[best]}</span><output>${scoreText(last(best) / fullScale)}</output></p>`}
         </div>
         <div class="plot-box">
@@ -96,7 +97,7 @@ class Source extends Component {
             <div class="name" title=${classes[index]}><${Spot} label=${classes[index]} /><span class="cut">${classes[index]}</span>
               <output aria-live="off">${last(index) === missing ? "–" : scoreText(last(index) / fullScale)}</output></div><//>`)}
             ${!actions.length && html`<p class="no-lanes">The lanes appear with the first decision.</p>`}</div>
-          <p class="ago" aria-hidden="true">${[span, span / 2, 0].map((seconds) => html`<span>${seconds ? (seconds < 60 ? seconds + " s ago" : seconds / 60 + " min ago") : "now"}</span>`)}</p>
+          <p class="ago" aria-hidden="true">${[span, span / 2, 0].map((seconds) => html`<span>${seconds ? (seconds < 60 ? seconds + " s" : seconds / 60 + " min") + since : isOld && source.lastAt ? lastTime(source.lastAt) : "now"}</span>`)}</p>
         </div>
       </div>
       ${state.trouble && html`<p class="trouble">${state.trouble}</p>`}
