@@ -265,8 +265,8 @@ class DashboardSink(Sink):
                 if shown.classes != source.classes:
                     shown.classes = source.classes
                     shown.codes.clear()
-                lost = {"reconnects": 1} if shown.trouble else {}
-                shown.earlier = Counter(shown.counts()) + Counter(lost)
+                was_lost = shown.trouble and shown.status and shown.status.decided  # else an attempt failed
+                shown.earlier = Counter(shown.counts()) + Counter(reconnects=int(bool(was_lost)))
                 shown.status, shown.offset, shown.trouble = source.status, None, ""
                 shown.address = shown.address or without_credentials(source.origin)
                 self._dashboard.version += 1

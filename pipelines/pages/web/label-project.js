@@ -68,8 +68,8 @@ async function send(address, content, job, again) {
         return true;
       }
       showUnsaved(trouble ? "The last changes are only in the journal: " + trouble : "");
-      if (error && answer.status === 500) showUnsaved("Not saved: " + error + " " + hint);
-      else if (error) { notify(error + " " + hint); draw(); }
+      if (error && answer.status === 500) showUnsaved("Not saved: " + inOneLine(error, hint));
+      else if (error) { notify(inOneLine(error, hint)); draw(); }
       else {
         if (entry) takeEntry(entry);
         if (entry) await reach(entry.revision);

@@ -3,9 +3,10 @@
 async function post(path, body) {
   const answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
   const found = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error([found.error ?? "The server refused (" + answer.status + ").", found.hint].filter(Boolean).join(" "));
+  if (!answer.ok) throw new Error(inOneLine(found.error ?? "The server refused (" + answer.status + ").", found.hint));
   return found;
 }
+const inOneLine = (error, hint) => (hint ? error.replace(/\.$/, "; ") + hint : error);
 let noticeTimer = 0;
 function notify(text) {
   $("notice").textContent = text;
