@@ -54,6 +54,7 @@ class SourceState:
     zones: Zones = ()
     drawn: bool = False  # whether its zones were drawn on the page
     status: Status | None = None
+    was_lost: bool = False
     earlier: Mapping[str, int] = field(default_factory=dict)  # the counters of its earlier openings together
     # a byte for each class in each of the latest columns
     codes: deque[bytes] = field(default_factory=lambda: deque(maxlen=MAX_COLUMNS))
@@ -265,8 +266,8 @@ class DashboardSink(Sink):
                 if shown.classes != source.classes:
                     shown.classes = source.classes
                     shown.codes.clear()
-                was_lost = shown.trouble and shown.status and shown.status.decided  # else an attempt failed
-                shown.earlier = Counter(shown.counts()) + Counter(reconnects=int(bool(was_lost)))
+                shown.earlier = Counter(shown.counts()) + Counter(reconnects=int(shown.was_lost))
+                shown.was_lost = False
                 shown.status, shown.offset, shown.trouble = source.status, None, ""
                 shown.address = shown.address or without_credentials(source.origin)
                 self._dashboard.version += 1
@@ -283,5 +284,6 @@ class DashboardSink(Sink):
         with self._dashboard.lock:
             shown = self._dashboard.sources.get(self._opened.id)
             if shown and shown.status is self._opened.status:
+                shown.was_lost = shown.status.decided > 0 and not shown.paused  # else an attempt failed
                 if end.error and not isinstance(end.error, GeneratorExit):
                     shown.trouble = without_credentials(str(end.error))
