@@ -27,7 +27,7 @@ SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
     # target 50,000; 640 of them are the poses of people, 120 are fixes of what four trials found
-    "product lines": 54_284,
+    "product lines": 54_289,
     "product files": 242,
     "test lines": 25_000,
     "functions per 100 lines": 5.175,  # target 4.5

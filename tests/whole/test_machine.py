@@ -33,6 +33,15 @@ def run_shell(line: str, **options) -> tuple[int, str, str]:
     return run_process("bash", "-c", line.replace("lstr ", f"{sys.executable} -m lstr_cli "), **options)
 
 
+@pytest.mark.long
+def test_a_read_only_dev_shm(feature_set, tmp_path):
+    mount = "mount -t tmpfs -o ro tmpfs /dev/shm"  # in a namespace of the command alone
+    if run_shell(f"unshare --mount {mount}")[0]:
+        pytest.skip("this user cannot mount file systems")
+    train = f"lstr train {feature_set.features} --labels {feature_set.labels} {' '.join(SETTINGS)} -o {tmp_path}/run"
+    assert_error(run_shell(f"unshare --mount bash -c '{mount}; {train}'"), 2, "/dev/shm")
+
+
 def test_full_or_closed_standard_output():
     for unbuffered in ("", "1"):
         assert_error(run_shell("lstr --version > /dev/full", env={"PYTHONUNBUFFERED": unbuffered}), 1)
@@ -43,16 +52,11 @@ def test_full_or_closed_standard_output():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("words", "output"),
-    [
-        ("models rnn --json", "/dev/full"),
-        ("detect FEATURES -m RUN", "&-"),
-        ("detect FEATURES -m RUN --json", "/dev/full"),
-    ],
+    "words", ["models rnn --json >/dev/full", "detect FEATURES -m RUN >&-", "detect FEATURES -m RUN --json >/dev/full"]
 )
-def test_lost_results_are_an_error(small_set, words, output):
+def test_lost_results_are_an_error(small_set, words):
     words = words.replace("RUN", f"'{small_set.checkpoint}'").replace("FEATURES", f"'{small_set.features}'")
-    code, _, err = run_shell(f"lstr {words} >{output}")
+    code, _, err = run_shell(f"lstr {words}")
     assert code == 1 and err.count("error: ") == err.count("hint: ") == 1 and "LSTR_DEBUG" not in err, err
 
 

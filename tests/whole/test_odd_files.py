@@ -79,9 +79,8 @@ def test_huge_text_files_are_refused_unread(tmp_path, lstr):
         with (tmp_path / name).open("wb") as file:
             file.truncate(limit + 1)
     assert_error(lstr("labels", "check", tmp_path / "l.csv"), 2, "l.csv", str(MOST))
-    assert_error(
-        lstr("extract", tmp_path / "l.csv", "-o", tmp_path / "f", "--recipe", tmp_path / "r.json"), 2, "r.json"
-    )
+    words = "extract", tmp_path / "l.csv", "-o", tmp_path / "f", "--recipe", tmp_path / "r.json"
+    assert_error(lstr(*words), 2, "r.json")
 
 
 def test_arrays_shorter_than_their_record_are_refused(small_set, tmp_path):

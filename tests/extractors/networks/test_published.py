@@ -240,8 +240,7 @@ def test_errors_of_fetch(lstr, published, tmp_path):
     "words", ["extract {} -o f --weights {}", "extract {} -o f --weights rgb={}", "weights check {}"]
 )
 def test_a_model_file_without_networks_has_no_weights(lstr, tmp_path, words):
-    path = write_exportable(tmp_path).path
-    assert_error(lstr(*words.format(path, path).split()), 4, "model.lstr")
+    assert_error(lstr(*words.format(*[write_exportable(tmp_path).path] * 2).split()), 4, "model.lstr")
 
 
 def test_names_of_weights_in_python():

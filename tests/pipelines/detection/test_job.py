@@ -115,9 +115,9 @@ def test_a_failure_ends_the_job_without_keep_going(small_set, loaded, tmp_path):
     with pytest.raises(MissingPathError):  # standard input can be read once
         list(detect_sources(["-", "-"], DetectOptions(loaded)))
     (tmp_path / "empty.activitynet.mp4").touch()
-    options = DetectOptions(loaded, output=OutputOptions(tmp_path / "o", ("json", "activitynet")))
+    output = OutputOptions(tmp_path / "o", ("json", "activitynet"))
     with pytest.raises(OutputError, match="empty.activitynet.json"):
-        list(detect_sources([tmp_path], options))
+        list(detect_sources([tmp_path], DetectOptions(loaded, output=output)))
 
 
 @contextmanager

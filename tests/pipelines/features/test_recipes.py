@@ -169,6 +169,5 @@ def test_the_default_recipe_depends_on_the_device_or_the_folder(tmp_path):
         for device in ("cpu", "cuda"):
             name, reason = default_recipe(tmp_path, device)
             assert name == expected and str(tmp_path) in reason
-    other = Recipe(replace(RGB, crops=2), FLOW)
-    write_recipe_file(tmp_path / "recipe.json", other.to_dict())
+    write_recipe_file(tmp_path / "recipe.json", (other := Recipe(replace(RGB, crops=2), FLOW)).to_dict())
     assert choose_recipe(default_recipe(tmp_path)[0]).recipe == other
