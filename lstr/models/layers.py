@@ -231,7 +231,7 @@ class EncoderLayer(Layer):
         return self.feed_forward(x, attended)
 
     def forward(self, x: Tensor, memory: Tensor | None = None, mask: Mask = None, memory_mask: Mask = None) -> Tensor:
-        """Return x (B, N, D) after it met itself; there is no memory to look at."""
+        """Return x (B, N, D) after its self-attention, without a memory."""
         return self.feed_forward(x, self.self_attn(x, x, mask))
 
 
