@@ -1,11 +1,13 @@
 """Videos of labels: find them by the names in label files, and read their durations and frame rates."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 from unicodedata import normalize
 
+from lstr.errors import VideoError
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from lstr.labels.check import LATE_S, Footage
 from lstr.pipelines.failures import skip_failure
@@ -62,8 +64,11 @@ def footage_at(video: Path) -> Footage | None:
 
 def late_frames(video: Path) -> float:
     """Return the seconds from the sound of a file, from which players count, to its frames; 0 if nearly none."""
-    footage = footage_at(video)
-    return footage[2] if footage and footage[2] > LATE_S else 0.0
+    from lstr.extractors.video.probe import find_start
+
+    with suppress(VideoError):
+        return start if (start := find_start(video)) > LATE_S else 0.0
+    return 0.0
 
 
 def find_labelled_videos(inputs: Sequence[str | Path]) -> dict[str, Path]:
