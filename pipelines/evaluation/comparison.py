@@ -17,7 +17,7 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named, w
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.annotations.videos import footage_of_files
 from lstr.pipelines.evaluation.analysis import RESAMPLES, names_of
-from lstr.pipelines.evaluation.evaluate import EvaluateResult, judge
+from lstr.pipelines.evaluation.evaluate import EvaluateResult, judge, write_report
 from lstr.pipelines.evaluation.scoring import Scoring
 from lstr.pipelines.features.chunk_cache import find_cache
 from lstr.pipelines.features.dataset import Dataset
@@ -111,11 +111,7 @@ def compare_models(
             dataset = Dataset(open_folders([made[model.recipe.id]]), known, "the labels").with_durations()
             scored.append((name, model.checkpoint(device), dataset.split(TESTING)))
         findings = yield from judge(scored, Scoring(), resamples)
-        page = None
-        if output:
-            from lstr.pipelines.evaluation.report import write_evaluation  # imports matplotlib
-
-            page = write_evaluation(Path(output), findings)
+        page = write_report(output, findings)
     document = findings.document
     if findings.several:
         document = {**document, "videos": kept}

@@ -140,12 +140,17 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     warnings += [RANDOM] * any(entry.document["random_weights"] for entry in findings.judged)
     yield from map(Notice, warnings)
     findings = replace(findings, warnings=warnings)
-    page = None
-    if options.output:
-        from lstr.pipelines.evaluation.report import write_evaluation  # imports matplotlib
-
-        page = write_evaluation(Path(options.output), findings)
+    page = write_report(options.output, findings)
     yield Finished(EvaluateResult(findings.document, findings, page, bool(first.recipe)))
+
+
+def write_report(output: str | Path | None, findings: Findings) -> Path | None:
+    """Write an evaluation into a folder; return the path of its page, None without a folder."""
+    if not output:
+        return None
+    from lstr.pipelines.evaluation.report import write_evaluation  # imports matplotlib
+
+    return write_evaluation(Path(output), findings)
 
 
 def judge(

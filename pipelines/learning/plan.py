@@ -51,9 +51,8 @@ class LearnOptions(VideoOptions):
     """Options of `lstr learn`; `recipe` is by default SEVERAL_RECORDINGS, or ONE_RECORDING.
 
     `settings` may also contain `model.NAME` and `train.NAME` for the models on the features, whose seed is `seed` too.
-    `folds` are for
-    cross-validation, so that all videos can be used for training; 0 to hold out videos instead, None for 3, or for 0 if
-    the time limit is too short.
+    `folds` are for cross-validation, so that all videos can be used for training; 0 to hold out videos instead, None
+    for 3, or for 0 if the time limit is too short.
     """
 
     false_alarms: PositiveAmount | None = None

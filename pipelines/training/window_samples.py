@@ -104,7 +104,7 @@ def make_targets(
 
 
 def with_soft_starts(targets: NDArray) -> NDArray[np.float32]:
-    """Return targets (T, C) in which an action has one half in its first chunk, and the background what is left."""
+    """Return targets (T, C) in which an action has one half in its first chunk, and the background has the rest."""
     soft, acts = targets.astype(np.float32), targets[:, 1:] > 0
     begins = acts & ~np.concatenate([acts[:1], acts[:-1]])  # what acts in the first chunk may have begun before it
     soft[:, 1:][begins] = 0.5

@@ -71,7 +71,7 @@ class Source extends Component {
     const { name, classes, state, zones, size, codes } = source, { paused, link } = state, actions = actionsOf(source);
     const last = (index) => codes[(index + 1) * ROWS - 1], isOnNow = (label) => source.events.some((event) => !event.end && event.action === label);
     const best = [...classes.keys()].filter((index) => last(index) !== missing).sort((one, other) => last(other) - last(one))[0];
-    const isOld = paused || ["lost", "stalled", "ended"].includes(link), since = isOld && source.lastAt ? " before" : " ago";
+    const isOld = paused || ["lost", "stalled", "ended"].includes(link), until = isOld && source.lastAt; /* the time at the end of the lanes, unless that is now */
     const look = ["card source", paused && "paused", isOld && !paused && "away"].filter(Boolean).join(" ");
     return html`<article class=${look} tabindex="-1" aria-label=${"Source " + name}>
       <div class="heading">
@@ -97,7 +97,7 @@ class Source extends Component {
             <div class="name" title=${classes[index]}><${Spot} label=${classes[index]} /><span class="cut">${classes[index]}</span>
               <output aria-live="off">${last(index) === missing ? "–" : scoreText(last(index) / fullScale)}</output></div><//>`)}
             ${!actions.length && html`<p class="no-lanes">The lanes appear with the first decision.</p>`}</div>
-          <p class="ago" aria-hidden="true">${[span, span / 2, 0].map((seconds) => html`<span>${seconds ? (seconds < 60 ? seconds + " s" : seconds / 60 + " min") + since : isOld && source.lastAt ? lastTime(source.lastAt) : "now"}</span>`)}</p>
+          <p class="ago" aria-hidden="true">${[span, span / 2, 0].map((seconds) => html`<span>${seconds ? (seconds < 60 ? seconds + " s" : seconds / 60 + " min") + (until ? " before" : " ago") : until ? lastTime(until) : "now"}</span>`)}</p>
         </div>
       </div>
       ${state.trouble && html`<p class="trouble">${state.trouble}</p>`}
