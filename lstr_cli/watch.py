@@ -102,22 +102,22 @@ def events(config, since, as_labels, as_json):
       lstr events --as-labels corrected.json
     """
     from lstr.pipelines.watching.config import CLIPS, find_history
-    from lstr.pipelines.watching.history import EventFilter, History
+    from lstr.pipelines.watching.history import History
 
     path = find_history(config)
     history = History(path, readonly=True)
-    wanted = EventFilter(since=datetime.now().astimezone() - timedelta(seconds=since) if since else None)
+    begin = datetime.now().astimezone() - timedelta(seconds=since) if since else None
     if as_labels:
         from lstr.pipelines.watching.labels import export_labels
 
-        right, wrong, without_clip = export_labels(history, path.parent / CLIPS, Path(as_labels), wanted)
+        right, wrong, without_clip = export_labels(history, path.parent / CLIPS, Path(as_labels), since=begin)
         console.say(f"{as_labels}: events marked right: {right}, wrong: {wrong}")
         if without_clip:
             console.say(f"skipped {without_clip} marked events, because their clips were deleted")
         console.say_next("lstr", "learn", path.parent / CLIPS, as_labels)
         history.close()
         return
-    found = history.events(wanted)
+    found = history.events(since=begin)
     history.close()
     if as_json:
         console.show_json([event.to_dict() for event in found])

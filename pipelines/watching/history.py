@@ -41,7 +41,18 @@ COLUMNS = tuple(field.name for field in fields(WatchedEvent))
 DELIVERABLE = """delivered IS NULL AND (phase = 'new' OR NOT EXISTS (
     SELECT 1 FROM notices AS first WHERE first.event = notices.event AND first.channel = notices.channel
     AND first.phase = 'new' AND first.delivered IS NULL))"""
-ACTIVE_ON = "end IS NULL AND id IN (SELECT event FROM notices WHERE phase = 'new' AND delivered > 0 AND channel = ?)"
+# Which events `History.events` selects.
+CLAUSES = {
+    "since": "start >= ?",
+    "until": "start < ?",
+    "source": "source = ?",
+    "action": "action = ?",
+    "min_score": "top_score >= ?",
+    "before": "(start, id) < (SELECT start, id FROM events WHERE id = ?)",  # older than the event of this id
+    # whose start this channel has announced, and which have no end
+    "active_on": """end IS NULL AND id IN
+        (SELECT event FROM notices WHERE phase = 'new' AND delivered > 0 AND channel = ?)""",
+}
 
 
 @dataclass(frozen=True)
@@ -57,20 +68,6 @@ class Notice:
     def key(self) -> str:
         """Its name for receivers, the same at every attempt."""
         return f"{self.event.id}.{self.phase}"
-
-
-@dataclass(frozen=True)
-class EventFilter:
-    """Which events are selected; None selects all."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-    source: str | None = None
-    action: str | None = None
-    min_score: float | None = None
-    before: str | None = None  # the id of an event; only older ones are selected
-    active_on: str | None = None  # a channel; only active events whose start it has announced are selected
-    limit: int | None = None
 
 
 class History:
@@ -182,23 +179,16 @@ class History:
         """Return the event of an id."""
         return next(iter(self._select("WHERE id = ?", event_id)), None)
 
-    def events(self, wanted: EventFilter = EventFilter()) -> list[WatchedEvent]:
-        """Return the selected events, the latest start first."""
-        where, values = [], []
-        for clause, value in (
-            ("start >= ?", wanted.since and wanted.since.timestamp()),
-            ("start < ?", wanted.until and wanted.until.timestamp()),
-            ("source = ?", wanted.source),
-            ("action = ?", wanted.action),
-            ("top_score >= ?", wanted.min_score),
-            ("(start, id) < (SELECT start, id FROM events WHERE id = ?)", wanted.before),
-            (ACTIVE_ON, wanted.active_on),
-        ):
-            if value is not None:
-                where.append(clause)
-                values.append(value)
-        clauses = f"WHERE {' AND '.join(where) or 'TRUE'} ORDER BY start DESC, id DESC LIMIT ?"
-        return self._select(clauses, *values, -1 if wanted.limit is None else wanted.limit)
+    def events(self, limit: int = -1, **wanted: Any) -> list[WatchedEvent]:
+        """Return the events that have all `wanted` values, which CLAUSES names, the latest start first.
+
+        None selects all; a negative `limit` is none.
+        """
+        found = {CLAUSES[name]: value for name, value in wanted.items() if value is not None}
+        values = [value.timestamp() if isinstance(value, datetime) else value for value in found.values()]
+        return self._select(
+            f"WHERE {' AND '.join(found) or 'TRUE'} ORDER BY start DESC, id DESC LIMIT ?", *values, limit
+        )
 
     def pending(self, channel: str) -> list[Notice]:
         """Return the oldest notices that a channel can deliver now."""

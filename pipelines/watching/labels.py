@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from lstr.errors import LabelsError
 from lstr.files.content import write_json
@@ -13,16 +14,14 @@ from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.watching.clips import ABOUT, CLIP, find_file
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.history import EventFilter, History
-
-ALL = EventFilter()
+from lstr.pipelines.watching.history import History
 
 
-def export_labels(history: History, clips: Path, output: Path, wanted: EventFilter = ALL) -> tuple[int, int, int]:
+def export_labels(history: History, clips: Path, output: Path, **wanted: Any) -> tuple[int, int, int]:
     """Write the events with a verdict as labels of the clips in a folder, for `lstr learn CLIPS OUTPUT`.
 
     A right event is its action in its clip, a wrong one is background. Other events of the same source without a
-    verdict are ambiguous in the clips that show them.
+    verdict are ambiguous in the clips that show them. `wanted` is as for `History.events`.
 
     Returns:
         The number of right and of wrong events in the file, and of skipped events, because their clips were deleted.
@@ -33,7 +32,7 @@ def export_labels(history: History, clips: Path, output: Path, wanted: EventFilt
     """
     if output.suffix.lower() != ".json":
         raise LabelsError(f"{output} is not a JSON file.", "name a file ending in .json.")
-    judged = [event for event in history.events(wanted) if event.verdict]
+    judged = [event for event in history.events(**wanted) if event.verdict]
     spans: dict[WatchedEvent, tuple[datetime, float]] = {}
     for event in judged:
         path = find_file(clips, event.id, ABOUT)
@@ -51,7 +50,7 @@ def export_labels(history: History, clips: Path, output: Path, wanted: EventFilt
     for event, (start, seconds) in sorted(spans.items(), key=lambda item: item[0].id):
         segments: list[Segment] = []  # what the clip shows, by the events of its source
         unknown: list[tuple[float, float]] = []
-        for other in history.events(EventFilter(source=event.source)):
+        for other in history.events(source=event.source):
             begin = round(max(0.0, (other.start - start).total_seconds()), 3)
             end = seconds if other.end is None else (other.end - start).total_seconds()
             end = round(min(seconds, end), 3)

@@ -16,7 +16,7 @@ from msgspec import Meta
 import lstr
 from lstr.errors import ConfigError, DeliveryError, HistoryError, LstrError, install_hint
 from lstr.pipelines.watching.config import Host, Port, Secret, Table
-from lstr.pipelines.watching.history import EventFilter, Notice
+from lstr.pipelines.watching.history import Notice
 from lstr.pipelines.watching.notifications import Delivery, Notifier, message_bytes
 
 CONFIRM_S = 10.0  # within which the broker confirms a notice
@@ -110,7 +110,7 @@ class MqttNotifier(Notifier):
         with self._lock, suppress(HistoryError):
             if self._recalled or not self.service:
                 return
-            for event in self.service.history.events(EventFilter(active_on=self.name)):
+            for event in self.service.history.events(active_on=self.name):
                 self._active.setdefault(self.topic(event.source, event.action, "state"), event.id)
             topics = self.service.history.value(f"retained {self.name}") or ()
             self._stored = [topic for topic in topics if isinstance(topic, str)]
@@ -165,15 +165,18 @@ class MqttNotifier(Notifier):
         self.connected = False
         self._store_topics()
 
-    def show_sources(self, actions: Mapping[str, Collection[str]]) -> None:
+    def show_sources(self, actions: Mapping[str, Collection[str]], states: Mapping[str, tuple[bool, bool]]) -> None:
         """Publish states and discovery of the sources, and let the broker forget all other topics."""
         self._recall()
         published: dict[str, str] = {}
-        unchanged: set[str] = set()
+        action_topics, unchanged = set[str](), set[str]()
         for source, names in actions.items():
-            states = {action: self.topic(source, action, "state") for action in names}
-            published |= {state: STATES[state in self._active] for state in states.values()}
-            unchanged |= {self.topic(source, name) for name in ("last", "state", "health")}
+            topics = {action: self.topic(source, action, "state") for action in names}
+            action_topics |= {*topics.values()}
+            is_healthy, is_watched = states[source]
+            published[self.topic(source, "health")] = STATES[is_healthy]
+            published[self.topic(source, "state")] = STATES[is_watched]
+            unchanged.add(self.topic(source, "last"))
             device = identifier(self.prefix, source)  # a source is one device of Home Assistant
             last = {"json_attributes_topic": self.topic(source, "event"), "icon": "mdi:history"}
             switch = {"command_topic": self.topic(source, "set")}
@@ -189,13 +192,14 @@ class MqttNotifier(Notifier):
                 "device": {"identifiers": [f"lstr_{device}"], **about},
                 "origin": {"name": "lstr", "sw_version": lstr.__version__},
             }
-            for action, state in states.items():
-                entities.append(("binary_sensor", action, f"action_{identifier(action)}", state, {"icon": "mdi:run"}))
+            for action, topic in topics.items():
+                entities.append(("binary_sensor", action, f"action_{identifier(action)}", topic, {"icon": "mdi:run"}))
             for component, name, key, topic, values in entities if self._discovery else ():
                 values = {"name": name, "unique_id": f"lstr_{device}_{key}", "qos": 1, "state_topic": topic, **values}
                 config = f"{self._discovery}/{component}/lstr_{device}/{key}/config"
                 published[config] = json.dumps({**values, **shared}, ensure_ascii=False)
-        with self._lock:
+        with self._lock:  # an event may be announced at the same time
+            published |= {topic: STATES[topic in self._active] for topic in action_topics}
             self._sources = {self.topic(source, "set"): source for source in actions}
             for topic in self._retained.keys() - published.keys() - unchanged:
                 self._retain(topic, "")
@@ -204,12 +208,6 @@ class MqttNotifier(Notifier):
                     self._retain(topic, value)
             self._retained = dict.fromkeys(unchanged) | self._retained
             self._store_topics()
-
-    def show_source(self, source: str, is_healthy: bool, is_watched: bool) -> None:
-        """Publish whether frames of a source arrive, and whether it is watched."""
-        self._retain(self.topic(source, "health"), STATES[is_healthy])
-        self._retain(self.topic(source, "state"), STATES[is_watched])
-        self._store_topics()
 
     def _retain(self, topic: str, value: str) -> Any:
         """Publish a retained message, now or with the next connection. An empty one lets the broker forget."""

@@ -62,11 +62,8 @@ class Notifier:
     def close(self) -> None:
         """Disconnect within a second."""
 
-    def show_sources(self, actions: Mapping[str, Collection[str]]) -> None:
-        """Publish the names of the sources with their actions."""
-
-    def show_source(self, source: str, is_healthy: bool, is_watched: bool) -> None:
-        """Publish whether frames of a source arrive, and whether it is watched."""
+    def show_sources(self, actions: Mapping[str, Collection[str]], states: Mapping[str, tuple[bool, bool]]) -> None:
+        """Publish by the names of the sources their actions, and whether frames arrive and whether it is watched."""
 
 
 def notifier_class(kind: Any) -> type[Notifier]:
@@ -248,8 +245,7 @@ class Notifications:
             name: Delivery(notifier, history, log, find_image, watch_source) for name, notifier in notifiers.items()
         }
         """The thread of each channel, by its name."""
-        self._actions: Mapping[str, Collection[str]] | None = None
-        self._states: dict[str, tuple[bool, bool]] = {}
+        self._shown: object = None
 
     def __enter__(self) -> "Notifications":
         for delivery in self.deliveries.values():
@@ -262,19 +258,12 @@ class Notifications:
         for delivery in self.deliveries.values():
             delivery.wake()
 
-    def show_sources(self, actions: Mapping[str, Collection[str]]) -> None:
-        """Publish the names of the sources with their actions, if they changed."""
-        if actions != self._actions:
-            self._actions, self._states = actions, {}
+    def show_sources(self, actions: Mapping[str, Collection[str]], states: Mapping[str, tuple[bool, bool]]) -> None:
+        """Let the channels publish the sources if anything of them has changed; see Notifier."""
+        if self._shown != (actions, states):
+            self._shown = actions, states
             for delivery in self.deliveries.values():
-                delivery.notifier.show_sources(actions)
-
-    def show_source(self, name: str, is_healthy: bool, is_watched: bool) -> None:
-        """Publish whether frames of a source arrive, and whether it is watched, if that changed."""
-        if self._states.get(name) != (is_healthy, is_watched):
-            self._states[name] = is_healthy, is_watched
-            for delivery in self.deliveries.values():
-                delivery.notifier.show_source(name, is_healthy, is_watched)
+                delivery.notifier.show_sources(actions, states)
 
     def __exit__(self, *_error: object) -> None:
         began = monotonic()

@@ -248,10 +248,9 @@ class Service:
                 with self._lock:
                     sources, paused, status = self.sources, {*self.paused}, self.status()
                     actions = {name: self.workers[s.model or self.config.model].actions for name, s in sources.items()}
-                    self.notifications.show_sources(actions)
-                    for name in sources:
-                        is_healthy = name in status and status[name].link == "reading"
-                        self.notifications.show_source(name, is_healthy, name not in paused)
+                    reading = {name for name, read in status.items() if read.link == "reading"}
+                    states = {name: (name in reading, name not in paused) for name in sources}
+                    self.notifications.show_sources(actions, states)
                 self.dashboard.snoozes = self.policy.snoozes()
                 self.recorder.flush()
                 if monotonic() - cleaned > CLEAN_INTERVAL_S:

@@ -27,7 +27,6 @@ from lstr.pipelines.pages.server import event_stream, page_response, read_body, 
 from lstr.pipelines.watching.clips import EVENT_ID
 from lstr.pipelines.watching.config import NAME
 from lstr.pipelines.watching.dashboard import FULL_SCALE, NO_SCORE, Dashboard
-from lstr.pipelines.watching.history import EventFilter
 
 SCRIPTS = ("lanes.js", "served.js", "watch-sources.js", "zone-editor.js", "watch-events.js", "watch.js")
 MAX_REQUEST_BYTES = 2**14
@@ -152,8 +151,9 @@ class WatchSite:
         except (ValueError, OverflowError) as error:
             raise HTTPException(400) from error
         limit = min(MAX_EVENTS, max(1, query.limit))
-        wanted = EventFilter(since, until, query.source, query.action, query.score, query.before, limit=limit)
-        return JSONResponse({"events": [event.to_dict() for event in self.dashboard.history.events(wanted)]})
+        wanted = {"source": query.source, "action": query.action, "min_score": query.score, "before": query.before}
+        found = self.dashboard.history.events(limit, since=since, until=until, **wanted)
+        return JSONResponse({"events": [event.to_dict() for event in found]})
 
     def _file(self, request: Request) -> Response:
         event_id, clips, path = request.path_params["id"], self.service.clips, None

@@ -10,7 +10,7 @@ import pytest
 from lstr.errors import HistoryError
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.watching.event import describe_rate, format_seconds
-from lstr.pipelines.watching.history import VERSION, EventFilter, History, Notice
+from lstr.pipelines.watching.history import VERSION, History, Notice
 from lstr.pipelines.watching.labels import export_labels
 from lstr.pipelines.watching.notifications import describe
 from tests.support.watching import START, event_of, recent_event
@@ -94,7 +94,7 @@ def test_right_events_are_actions_and_wrong_ones_background(history, tmp_path):
     assert segments(labels, right) == [(2, 6.25, "fall")] and segments(labels, wrong) == []
     assert segments(labels, long) == [(2, 10, "wave")], "it lasts longer than its clip"
     assert {video.duration for video in labels.videos.values()} == {SECONDS} and not labels.has_subsets
-    assert export_labels(history, tmp_path / "clips", tmp_path / "waves.json", EventFilter(action="wave")) == (1, 0, 0)
+    assert export_labels(history, tmp_path / "clips", tmp_path / "waves.json", action="wave") == (1, 0, 0)
 
 
 def test_events_without_a_verdict_are_ambiguous(history, tmp_path):

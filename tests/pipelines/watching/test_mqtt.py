@@ -22,6 +22,7 @@ from tests.support.waiting import wait_until
 from tests.support.watching import count_pending, recent_event
 
 ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
+STATES = dict.fromkeys([*ACTIONS, "attic", "yard"], (True, True))
 MOSQUITTO = "listener {port} 127.0.0.1\nallow_anonymous true\n"
 AMQTT = """
 listeners: {{default: {{type: tcp, bind: "127.0.0.1:{port}"}}}}
@@ -115,8 +116,7 @@ def test_messages_of_an_event(history, connect, prefix, listener):
     event, state, silent = recent_event(), f"{prefix}/hall/falling/state", recent_event(action="running")
     history.begin(silent, ["phone"])
     with connect() as running:
-        running.show_sources(ACTIONS)
-        running.show_source("hall", True, True)
+        running.show_sources(ACTIONS, STATES)
         wait_until(lambda: listener.last(f"{prefix}/available") == "online" and listener.last(state) == "OFF")
         history.begin(event, ["home"])
         running.wake()
@@ -126,7 +126,7 @@ def test_messages_of_an_event(history, connect, prefix, listener):
         count = len(listener.messages[state])
     wait_until(lambda: listener.last(f"{prefix}/available") == "offline")
     with connect() as running:
-        running.show_sources(ACTIONS)
+        running.show_sources(ACTIONS, STATES)
         wait_until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")
         wait_until(lambda: len(listener.messages[state]) > count)
         assert {*listener.messages[state][count:]} == {"ON"}
@@ -140,7 +140,7 @@ def test_messages_of_an_event(history, connect, prefix, listener):
 
 def test_home_assistant_discovery_is_retained(connect, broker, prefix):
     with connect() as running:
-        running.show_sources(ACTIONS)
+        running.show_sources(ACTIONS, STATES)
         with Listener(broker.port) as listener:  # connects after the messages
 
             def entities() -> list[dict]:
@@ -153,7 +153,7 @@ def test_home_assistant_discovery_is_retained(connect, broker, prefix):
             assert {entity["device"]["name"] for entity in entities()} == set(ACTIONS)
             states = {entity["name"]: entity["state_topic"] for entity in entities() if "hall" in entity["unique_id"]}
             assert states["falling"] == f"{prefix}/hall/falling/state" and states["Camera"] == f"{prefix}/hall/health"
-            running.show_sources({"hall": ["falling"]})
+            running.show_sources({"hall": ["falling"]}, STATES)
             wait_until(lambda: len(entities()) == 4)
             count = len(listener.messages[f"{prefix}/available"])
             listener.send("ha/status", "online")
@@ -163,18 +163,16 @@ def test_home_assistant_discovery_is_retained(connect, broker, prefix):
 
 def test_the_broker_forgets_sources_that_were_removed_before_a_restart(history, connect, broker, prefix, listener):
     with connect() as running:
-        running.show_sources({"hall": ["falling"], "attic": ["falling"]})
+        running.show_sources({"hall": ["falling"], "attic": ["falling"]}, STATES)
         wait_until(lambda: listener.last(f"{prefix}/available") == "online")  # after all others
-        running.show_source("attic", True, True)
         wait_until(lambda: listener.last(f"{prefix}/attic/health") == "ON")
     attic = {topic for topic in listener.messages if topic.startswith(f"{prefix}/attic/")}
     attic |= {topic for topic in listener.messages if topic.startswith("ha/") and identifier(prefix, "attic") in topic}
     assert len(attic) == 4 + 3 and attic <= {*history.value("retained home")}
     with connect() as running:
-        running.show_sources({"hall": ["falling"]})
+        running.show_sources({"hall": ["falling"]}, STATES)
         wait_until(lambda: running.deliveries["home"].notifier.connected)
         wait_until(lambda: all(listener.last(topic) == "" for topic in attic))
-        running.show_source("hall", True, True)
     assert not attic & {*history.value("retained home")}, "the broker has confirmed it"
     assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
     with Listener(broker.port) as later:
@@ -187,7 +185,7 @@ def test_switches_and_the_last_will(connect, prefix, listener):
     listener.send(f"{prefix}/hall/set", "OFF", retain=True)  # an old order, which is ignored
     wait_until(lambda: listener.last(f"{prefix}/hall/set"))
     with connect(watch_source=lambda *order: orders.append(order)) as running:
-        running.show_sources(ACTIONS)
+        running.show_sources(ACTIONS, STATES)
         notifier = running.deliveries["home"].notifier
         wait_until(lambda: listener.last(f"{prefix}/available") == "online")  # the topics are subscribed before
         door = notifier.topic("front/door +#", "set")
@@ -210,7 +208,7 @@ def test_a_broker_that_restarts_receives_all_states(history, tmp_path, monkeypat
     history.update(replace(ended, end=ended.seen))
     channels = {"home": (MqttNotifier, MqttNotifier.Config("127.0.0.1", broker.port))}
     with Notifications(channels, history, print) as running:
-        running.show_sources({"hall": ["falling"], "yard": ["falling"]})
+        running.show_sources({"hall": ["falling"], "yard": ["falling"]}, STATES)
         wait_until(lambda: running.deliveries["home"].failed)
         assert running.deliveries["home"].notifier.connected is False
         assert {"ha/old/config", "lstr/hall/last"} <= {*history.value("retained home")}
