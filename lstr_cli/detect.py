@@ -152,7 +152,6 @@ def detect(sources, as_json, formats, settings, on, off, min_length, merge_gap, 
     how = "runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch"
     chosen = DetectOptions(
         checkpoint=others["checkpoint"],
-        names=others["names"],
         networks=settings.build(NetworkOptions, how, **networks),
         settings=settings.take("model"),
         thresholds={"on": on, "off": off, "min_length": min_length, "merge_gap": merge_gap},
@@ -166,7 +165,7 @@ def detect(sources, as_json, formats, settings, on, off, min_length, merge_gap, 
         # tables come after the view, because both draw on the terminal; sources that failed have a table too
         is_list = len(recorded) + len(live) > 1 or any(not path.is_file() for path in recorded)  # folder or pattern
         stack.callback(_show_ended, ended, lines is None, as_json, is_list)
-        job = stack.enter_context(closing(detect_sources(sources, chosen)))
+        job = stack.enter_context(closing(detect_sources([*recorded, *live], chosen)))
         stack.enter_context(view)
         result = _follow(job, view, stack.enter_context(ThreadPoolExecutor(1, "messages")), ended)
         heard = interruption.accept_signal() if result.left else None
@@ -174,6 +173,8 @@ def detect(sources, as_json, formats, settings, on, off, min_length, merge_gap, 
         console.say(result.comparison)
     if result.index:
         console.say(f"index: {result.index}")
+    if as_json and result.left and not is_list and not ended:
+        console.show_json(None)
     if result.left and heard is not SIGINT:
         raise KeyboardInterrupt  # not a person at the keyboard: the exit code is that of the signal
     if result.left and not ended:
@@ -247,7 +248,7 @@ def _follow(
                     messages.submit(console.warn if warning else console.say, text)
                 case Failed():
                     messages.submit(console.say, f"failed: {event.reason}\nhint: {event.hint}")
-                case Ended():
+                case Ended() if event.timeline:
                     ended.append(event)
                 case Opened():
                     messages.submit(view.start)

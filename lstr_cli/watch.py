@@ -48,7 +48,7 @@ def watch(config, create, only_check):
         console.say_next("lstr", "watch", config, "--check")
         return
     checked_config = read_config(config)
-    found = check(checked_config, now=only_check)
+    found = check(config, checked_config, now=only_check)
     if only_check:
         for name, actions in found.items():
             console.show(f"{name}: {', '.join(actions)}")
@@ -59,7 +59,7 @@ def watch(config, create, only_check):
 
     service = None
     try:
-        service = Service(checked_config, _log)
+        service = Service(config, checked_config, _log)
         with service:
             assert service.server
             click.echo(service.server.address)  # with its token, which the log must not contain

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from fractions import Fraction
 
 import numpy as np
@@ -56,6 +57,9 @@ class Gap:
     first: int
     end: int
     reason: str
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    """Start and end on the clock of the wall, of a live source."""
 
 
 def merge_gaps(gaps: Iterable[Gap]) -> list[Gap]:

@@ -280,8 +280,6 @@ class LiveOptions:
     `drop` for cameras and endless streams, and `wait` for pipes and recordings."""
     timeout: Annotated[float, Meta(gt=0)] = 30.0
     """Seconds without a frame, including attempts to connect, after which the source counts as stalled."""
-    waiting: int = 4
-    """Maximum number of complete chunks in the queue."""
 
 
 def parse_live(source: str | Path) -> Input | None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # most sources have no zones
 STALL_S = 2.0  # seconds without a frame after which the status of a source is `stalled`
 MAX_JUMP_S = 24 * 3600  # a larger jump of timestamps is an error; the clock continues from the last time
 SLOWEST_STEP, FASTEST_STEP = Fraction(10), Fraction(1, 240)  # seconds per frame that a source may declare
+MAX_WAITING = 4  # complete chunks in the queue: a later decision would be a second old
 DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before each attempt to reconnect; the last one for all later attempts
 
 # A point in time, in seconds of the monotonic clock and as local wall clock time with time zone.
@@ -70,6 +71,7 @@ class LiveReader:
         # `stream`, `wall` (time of arrival) or `average rate` (frames are counted).
         self.clock: str = self.options.clock
         self.frames = self.dropped = self.unseen = self.gaps = self.reconnects = 0
+        self.began: datetime | None = None  # the arrival of the first frame
         self.warnings: list[str] = []  # stored with the scores
         self._long_side, self._seen, self._first, self._end = long_side, seen, first, end
         self._packets, self._on_chunk, self._zones = packets, on_chunk, zones
@@ -260,7 +262,7 @@ class LiveReader:
             origin = self._origin
             if origin is None:
                 if self._last is None:
-                    origin, self._began = Fraction(0), now
+                    origin, self._began, self.began = Fraction(0), now, datetime.now().astimezone()
                 else:  # advance the clock by the time between two connections
                     origin = self._last[0] + Fraction(silence).limit_denominator(1000)
                     self.reconnects += 1
@@ -317,11 +319,11 @@ class LiveReader:
                 self.gaps += 1
                 self._missing.append(Gap(self._next, chunk.index, "unseen"))
             self._next = chunk.index + 1
-            if drop and len(self._chunks) >= self.options.waiting:
+            if drop and len(self._chunks) >= MAX_WAITING:
                 oldest, _ = self._chunks.popleft()
                 self.dropped += 1
                 self._missing = merge_gaps([*self._missing, Gap(oldest.index, oldest.index + 1, "dropped")])
-            self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
+            self.changed.wait_for(lambda: len(self._chunks) < MAX_WAITING or self._stopped.is_set())
             self._chunks.append((chunk, (monotonic(), datetime.now().astimezone())))
             self.changed.notify_all()
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -82,11 +82,8 @@ class Decision:
 
     def span(self, gap: Gap) -> dict[str, Any]:
         """Return start and end of a gap in seconds, for a live source also in wall-clock time."""
-        seconds = {"start": self.clock.at(gap.first), "end": self.clock.at(gap.end)}
-        if self.at is None or gap.reason == "skipped":
-            return seconds
-        walls = {name: self.at - timedelta(seconds=self.time - second) for name, second in seconds.items()}
-        return seconds | {f"{name}_at": iso(wall) for name, wall in walls.items()}
+        walls = {name: iso(wall) for name in ("start_at", "end_at") if (wall := getattr(gap, name))}
+        return {"start": self.clock.at(gap.first), "end": self.clock.at(gap.end), **walls}
 
 
 @dataclass
@@ -158,7 +155,10 @@ class Opened:
 
 @dataclass(frozen=True)
 class Ended:
-    """A source ended and its files are written: its lstr-timeline/1 document (empty if not stored), and its page."""
+    """A source ended and its files are written: its lstr-timeline/1 document, and its page.
+
+    The document is empty if it is not stored, and for a live source that ended before its first decision.
+    """
 
     id: str
     timeline: dict
@@ -167,14 +167,7 @@ class Ended:
     """`ended`, with `still_active`, of each action that was active at the end."""
 
 
-@dataclass(frozen=True)
-class Undecided:
-    """A live source ended before its first decision, without an error and without files."""
-
-    id: str
-
-
-SourceEvent = Opened | Decision | Ended | Undecided | Failed | Notice
+SourceEvent = Opened | Decision | Ended | Failed | Notice
 
 
 @dataclass(frozen=True)
@@ -405,7 +398,6 @@ class Recorder(Sink):
         """Decisions, and chunks up to the latest one."""
         self._actions = [c for c, label in enumerate(loaded.classes) if label not in (BACKGROUND, AMBIGUOUS)]
         self._best: tuple[float, str, Decision] | None = None  # score, class, decision
-        self._first: Decision | None = None
         self._latencies: deque[float] = deque(maxlen=LATENCIES)
         self._lines: IO[str] | None = None
         """JSON objects of gaps and events."""
@@ -428,7 +420,6 @@ class Recorder(Sink):
         """Keep what the files need."""
         assert self._lines, "it is open"
         gaps, scores = decision.gaps, decision.scores
-        self._first = self._first or decision
         if self._decided == 0:  # chunks before --start
             first = min([decision.chunk, *(gap.first for gap in gaps)])
             gaps = [*([Gap(0, first, "skipped")] if first else []), *gaps]

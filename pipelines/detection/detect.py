@@ -68,8 +68,6 @@ class DetectOptions:
 
     checkpoint: Checkpoint | str | Path | None = None
     """A model file or checkpoint, or one that is loaded; None for $LSTR_CHECKPOINT, else the default model."""
-    names: Mapping[str, str | Path] = field(default_factory=dict)
-    """More live sources, by the names that their files and lines get."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Model settings that a published checkpoint does not state: setting to value."""
     networks: NetworkOptions | Networks = NetworkOptions()
@@ -77,36 +75,30 @@ class DetectOptions:
     thresholds: ThresholdChoice = None
     limits: Limits = ALL
     live: LiveOptions = LiveOptions()
-    on_gap: str = "keep"
-    """The model's memory after a live source was disconnected: `keep` or `reset` it."""
     output: OutputOptions = NO_FILES
     sinks: Sequence[MakeSink] = ()
     """More sinks for the decisions on each source."""
-    at_once: int | None = None
-    """Maximum number of videos processed at once; None chooses it. Results come in the order of the sources."""
     keep_going: bool = True
     """Report a source that fails and continue with the others; otherwise raise its error."""
 
 
-DEFAULT_OPTIONS = DetectOptions()
-
-
 def detect_sources(
-    sources: Iterable[str | Path | Source], options: DetectOptions = DEFAULT_OPTIONS
+    sources: Iterable[str | Path | Source | Input], options: DetectOptions
 ) -> Generator[DetectEvent, None, None]:
     """Detect on recorded sources in order, then on all live sources at once; the last event is Finished(Detected).
 
-    A source is as for `lstr detect` (a video, a folder of videos, a feature folder, a camera, a URL, or `-`), or a
-    Source, which comes first. Each Notice comes once, unless it `repeats`. A KeyboardInterrupt ends live sources: their
-    results and Finished are still yielded, then it is raised. If the caller's loop body is interrupted, the caller
-    passes the interrupt on with `generator.throw`.
+    A source is as for `lstr detect` (a video, a folder of videos, a feature folder, a camera, a URL, or `-`), the
+    Input of a live source, or a Source, which comes first. Each Notice comes once, unless it `repeats`. A
+    KeyboardInterrupt ends live sources: their results and Finished are still yielded, then it is raised. If the
+    caller's loop body is interrupted, the caller passes the interrupt on with `generator.throw`.
 
     Raises the typed errors of `lstr.errors`: for what all sources need, for outputs that cannot
     be written, and for a live source that is the only one.
     """
     sources = list(sources)
     opened = [source for source in sources if isinstance(source, Source)]
-    paths, live = by_kind((source for source in sources if not isinstance(source, Source)), options.names)
+    paths, live = by_kind(source for source in sources if not isinstance(source, Source | Input))
+    live += [source for source in sources if isinstance(source, Input)]
     skipped: list[str] = []
     features, videos = find_recorded(paths, skipped.append)
     rules = options.thresholds
@@ -140,14 +132,15 @@ def detect_sources(
         if twice := next((file for file, count in files.items() if count > 1), None):
             raise OutputError(f"Two sources would write {twice}.", "rename one of them, or leave out a format of -f.")
     # the index of cameras has a date, unknown before the end
+    index = None
     if output.has_pages and output.folder and len(recorded) > 1 and not live:
         from lstr.pipelines.pages.page import index_path
 
-        output = replace(output, index=index_path(output.folder, {source.id for source in recorded}))
+        index = index_path(output.folder, {source.id for source in recorded})
     names = {*videos, *(source.id for source in opened), *(address.id for address in live)}
     several = len(names) > 1 or bool(features)
     log = FailureLog(output.folder, keeps_list=several and Path(FAILED).stem not in names)
-    run = _Run(replace(options, output=output), loaded, log)
+    run = _Run(replace(options, output=output), loaded, log, index)
     yield from (Notice(text, warning=False) for text in skipped)
     yield from run.new_notices(warnings_of(loaded))
     run.thresholds = choose_thresholds(loaded, options.thresholds)
@@ -164,7 +157,7 @@ def detect_sources(
     with nullcontext(shared) if shared else closing(Networks(loaded, wanted)) as networks:
         # a GPU computes faster than one video is read; elsewhere reading one leaves cores to the networks of another
         most = GPU_READERS if device != "cpu" else min(MAX_AT_ONCE, 1 + default_workers() // 2)
-        yield from run.session(networks, options.at_once or most if len(videos) > 1 else 1, recorded)
+        yield from run.session(networks, most if len(videos) > 1 else 1, recorded)
         yield from run.session(networks, len(live), live)
     log.finish(run.timelines)
     compared = compare(run.timelines, output.labels, loaded.classes, options.limits.start) if output.labels else ""
@@ -200,8 +193,8 @@ def compare(timelines: Mapping[str, Mapping[str, Any]], labels: Labels, classes:
 class _Run:
     """The state of one job: one session of the recorded sources, then one of the live ones."""
 
-    def __init__(self, options: DetectOptions, loaded: Checkpoint, log: FailureLog):
-        self.options, self.loaded, self.log = options, loaded, log
+    def __init__(self, options: DetectOptions, loaded: Checkpoint, log: FailureLog, index: Path | None):
+        self.options, self.loaded, self.log, self.index = options, loaded, log, index
         self.thresholds: Thresholds | Mapping[str, Thresholds] = Thresholds()
         self.timelines: dict[str, dict] = {}
         self.stalled = False
@@ -225,10 +218,10 @@ class _Run:
             networks,
             places,
             thresholds=self.thresholds,
-            on_gap=options.on_gap,
             limits=options.limits,
             live=options.live,
             output=options.output,
+            index=self.index,
             sinks=options.sinks,
             log=self.log if options.keep_going else None,
         )
@@ -258,7 +251,7 @@ class _Run:
                     shows_video = event.video or event.live or self.timelines
                     if output.folder and "mp4" in output.formats and not shows_video:
                         yield from self.new_notices([f"{event.origin} has no frames, so no mp4 is written."])
-                case Ended():
+                case Ended() if event.timeline:
                     self.timelines[event.id] = event.timeline
                 case Failed():
                     self.stalled |= isinstance(event.error, StalledError)
@@ -271,7 +264,7 @@ class _Run:
     def write_index(self) -> Path | None:
         """Write the page over several pages; return its path, None if there is nothing to write."""
         output, failures = self.options.output, self.log.events
-        several = output.index or len(self.timelines) + len(failures) > 1
+        several = self.index or len(self.timelines) + len(failures) > 1
         if not (output.folder and output.has_pages and self.timelines and several):
             return None
         from lstr.pipelines.pages.page import index_path, write_index
@@ -282,5 +275,5 @@ class _Run:
         reasons = [failure.reason for failure in failures]
         is_dated = any(source.dated for source in self._opened.values())
         name = dated("index", output.folder) if is_dated else "index"
-        path = output.index or index_path(output.folder, timelines, name)
+        path = self.index or index_path(output.folder, timelines, name)
         return write_index(output.folder, timelines, truth=truth, failed=reasons, path=path)

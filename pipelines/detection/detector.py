@@ -1,7 +1,7 @@
 """Detection from Python: one call, or a model that is loaded once and detects many times."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from threading import Lock
@@ -69,7 +69,7 @@ def detect(
         yield from decisions
 
 
-class Decisions(Iterator[Decision]):
+class Decisions(Iterator[Decision], AbstractContextManager["Decisions"]):
     """An iterator of the decisions on one source, each made on request; close it to stop before the end.
 
     An action that is active at the end is an event of the last decision, as described for `lstr.detect`. For frames or
@@ -120,7 +120,8 @@ class Decisions(Iterator[Decision]):
                     elif before:
                         yield before
                 elif isinstance(event, Ended):
-                    self.timelines[event.id] = event.timeline
+                    if event.timeline:
+                        self.timelines[event.id] = event.timeline
                     self._ended = [*event.events]
                     last, latest = latest, None
                     if last and waits:
@@ -147,15 +148,12 @@ class Decisions(Iterator[Decision]):
         self._decisions.close()
         self._events.close()
 
-    def __enter__(self) -> "Decisions":
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Detector(Checkpoint):
+class Detector(Checkpoint, AbstractContextManager["Detector"]):
     """A loaded checkpoint for repeated detection: use it as a context manager, or `close` it.
 
     The first call of `detect` that needs the networks builds them, and they are kept until `close`; until then torch
@@ -216,9 +214,6 @@ class Detector(Checkpoint):
         with self._lock:
             while self._kept:
                 self._kept.pop().close()
-
-    def __enter__(self) -> "Detector":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -17,7 +17,6 @@ from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL, torch_threads
 from lstr.extractors.streams import PICTURES
 from lstr.extractors.video.frames import Chunk, Gap
-from lstr.extractors.video.inputs import Input
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Decision, Opened, Outlet, SourceEvent, Status
 from lstr.pipelines.detection.model import Networks, Streams, warnings_of_shape
@@ -36,11 +35,8 @@ DECIDED_AHEAD = 1200  # decisions of a file, five minutes, that may wait until t
 MOST_ARRIVALS = 240  # a minute of chunks: events are reported seconds after their start
 REFRESH_S = 0.5  # after which statuses are renewed though nothing was decided
 TOP = 3  # classes that a decision names
-# Counters of a live reader.
-COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
-
-# A chunk of a track on its way through the networks, and for a live source the moment at which it was complete.
-NetworkInput = tuple["Track", Chunk, Any]
+COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")  # counters of a live reader
+NetworkInput = tuple["Track", Chunk, Any]  # and for a live source the moment at which the chunk was complete
 
 
 class Track:
@@ -73,8 +69,7 @@ class Track:
         # up to its last decision, because it may wait until the files before it are reported
         self.spent_at_end: tuple[float, float, float] | None = None
         self.close_time = 0.0
-        self.at: datetime | None = None  # of the latest decision
-        self.next: int | None = None  # the chunk that follows the latest one of a recorded source
+        self.next: int | None = None  # the chunk that follows the latest one
         self.gaps: list[Gap] = []  # before its oldest chunk that is ready
         self._n_warnings = 0  # that were reported
         self.shape: tuple[int, ...] = ()
@@ -169,7 +164,9 @@ class Track:
             return
         if at:
             self._arrivals.append((row.end_time, at))
-            events = self.with_wall_times(events, at)
+            arrival = self._arrival
+            gaps = [replace(g, start_at=arrival(clock.at(g.first)), end_at=arrival(clock.at(g.end))) for g in gaps]
+            events = self.with_wall_times(events)
         decision = Decision(
             row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, gaps, at, self.id, clock
         )
@@ -182,30 +179,25 @@ class Track:
         """Hand its decisions to its sinks, and report them. Raises the error of a sink that needs all decisions."""
         if self.unreadable:
             return
-        yield from self.warnings()
+        yield from self.notices()
         if not self.is_open:
             yield self.session.open_sinks(self)
         while self.decisions and (self.live or not self.is_removed):
             decision = self.decisions.popleft()
-            self.at, status = decision.at, self.status
-            status.time, status.decided = decision.time, status.decided + 1
-            status.latencies_ms.append(decision.latency_ms)
+            self.status.time, self.status.decided = decision.time, self.status.decided + 1
+            self.status.latencies_ms.append(decision.latency_ms)
             for outlet in self.outlets:
                 outlet.take(decision)
             yield decision
         yield from self.notices()
 
-    def warnings(self) -> Iterator[Notice]:
-        """Yield new warnings for readers of its scores; some are known only as frames come."""
-        name = f"{self.id}: " if self.live and self.is_open and self.is_named else ""
-        while self._n_warnings < len(self.source.warnings):
-            self._n_warnings += 1
-            yield Notice(f"{name}{self.source.warnings[self._n_warnings - 1]}")
-
     def notices(self) -> Iterator[Notice]:
-        """Yield news of its reader, and errors of its sinks, once each. Raises as `Session.report_sink`."""
+        """Yield new warnings, news of its reader, and errors of its sinks. Raises as `Session.report_sink`."""
+        name = f"{self.id}: " if self.live and self.is_open and self.is_named else ""
+        new = self.source.warnings[self._n_warnings :]  # some are known only as frames come
+        self._n_warnings += len(new)
+        yield from (Notice(f"{name}{text}") for text in new)
         if self.reader:  # a camera may be disconnected several times
-            name = f"{self.id}: " if self.is_named else ""
             yield from (Notice(f"{name}{text}", repeats=True) for text in self.reader.news())
         for outlet in self.outlets:
             if outlet.error and not outlet.is_reported:
@@ -230,23 +222,28 @@ class Track:
         if drop_ready:
             self.ready.clear()
 
-    def with_wall_times(self, events: list[Event], at: datetime) -> list[Event]:
-        """Return events of one moment, `at` in wall-clock time, with the wall-clock times of their starts and ends."""
+    def _arrival(self, seconds: float) -> datetime:
+        """Return when a moment of a live source arrived, by the chunks around it: a pipe may outrun real time."""
+        assert self.reader and self.reader.began
+        before, earlier = 0.0, self.reader.began
+        for end, at in self._arrivals:
+            if end >= seconds - TOLERANCE:
+                left = max(0.0, end - seconds)
+                return at - min(timedelta(seconds=left), (at - earlier) * (left / (end - before)))
+            before, earlier = end, at
+        return earlier
 
-        def arrival(seconds: float) -> datetime:
-            later = ((end, moment) for end, moment in self._arrivals if end >= seconds - TOLERANCE)
-            end, moment = next(later, (seconds, at))
-            return moment - timedelta(seconds=max(0.0, end - seconds))
-
+    def with_wall_times(self, events: list[Event]) -> list[Event]:
+        """Return events of the latest decision on a live source with their wall-clock times."""
         dated_events = []
         for event in events:
-            start = arrival(event.start)
+            start = self._arrival(event.start)
             if event.event == "started":
                 self._starts[event.label] = start
             elif event.event == "ended":
                 start = self._starts.pop(event.label, start)
-            end = None if event.end is None else max(start, arrival(event.end))
-            dated_events.append(replace(event, at=at, start_at=start, end_at=end))
+            end = None if event.end is None else max(start, self._arrival(event.end))
+            dated_events.append(replace(event, at=self._arrivals[-1][1], start_at=start, end_at=end))
         return dated_events
 
 
@@ -272,7 +269,7 @@ class NetworkPool:
             self._pool.shutdown()
 
     def has_work(self, tracks: Sequence[Track]) -> bool:
-        """Return whether there is something to `send` or to `collect`."""
+        """Return whether `advance` would do something."""
         return (bool(self._running) and self._running[0][1].done()) or bool(self._next(tracks))
 
     def _next(self, tracks: Sequence[Track]) -> list[Track]:
@@ -287,12 +284,29 @@ class NetworkPool:
         free = max(1, self._threads - len(self._running))
         return ready[: min(self._twostream.batch, -(-len(ready) // free))]
 
-    def send(self, tracks: Sequence[Track]) -> None:
-        """Start batches while there are free threads and chunks."""
+    def advance(self, tracks: Sequence[Track]) -> None:
+        """Start batches while there are free threads and chunks, and give their features to the tracks, in order."""
         while chosen := self._next(tracks):
             self._turn = chosen[-1].place + 1
             batch = [sent for track in chosen for sent in track.take_chunks(self._twostream.batch)]
             self._running.append((batch, self._start(batch)))
+        while self._running and self._running[0][1].done():
+            batch, rows = self._running.popleft()
+            if error := rows.exception():
+                failed = list(dict.fromkeys(track for track, _, _ in batch))
+                if len(failed) > 1 and isinstance(error, Exception):  # run each by itself, to find the one that fails
+                    failure_of(error, ", ".join(track.source.origin for track in failed))
+                    self._running.extendleft(([sent], self._start([sent])) for sent in reversed(batch))
+                else:
+                    failed[0].pending -= len(batch)
+                    failed[0].fail(error)
+                continue
+            for (track, _, closed), row in zip(batch, rows.result(), strict=True):
+                track.pending -= 1
+                if not track.failure:
+                    since, at = closed or (monotonic(), None)
+                    row = track.people.inside(row, track.shape) if track.people else row
+                    track.ready.append((row, since, at))
 
     def _start(self, batch: Sequence[NetworkInput]) -> Future:
         try:
@@ -308,45 +322,9 @@ class NetworkPool:
         rows.add_done_callback(notify)
         return rows
 
-    def collect(self) -> None:
-        """Give the features that are there to their tracks, in the order in which the batches started."""
-        while self._running and self._running[0][1].done():
-            batch, rows = self._running.popleft()
-            if error := rows.exception():
-                tracks = list(dict.fromkeys(track for track, _, _ in batch))
-                if len(tracks) > 1 and isinstance(error, Exception):  # run each by itself, to find the one that fails
-                    failure_of(error, ", ".join(track.source.origin for track in tracks))
-                    self._running.extendleft(([sent], self._start([sent])) for sent in reversed(batch))
-                else:
-                    tracks[0].pending -= len(batch)
-                    tracks[0].fail(error)
-                continue
-            for (track, _, closed), row in zip(batch, rows.result(), strict=True):
-                track.pending -= 1
-                if not track.failure:
-                    since, at = closed or (monotonic(), None)
-                    row = track.people.inside(row, track.shape) if track.people else row
-                    track.ready.append((row, since, at))
-
 
 class Loop:
     """The loop of a `Session`, which opens and ends the sources."""
-
-    loaded: Checkpoint
-    places: int
-    rules: Thresholds | Mapping[str, Thresholds]
-    on_gap: str
-    limits: Limits
-    changed: threading.Condition
-    """Notified when something happens to a source."""
-    alive: float
-    """When the loop last ran, on the monotonic clock."""
-    waiting: deque[tuple[str, Input | Source]]
-    tracks: list[Track]
-    """Sources at their places, in the order in which they were opened."""
-    n_decided = 0
-    streams: Streams | None = None
-    pool: NetworkPool | None = None
 
     # methods of `Session`, with their documentation
     open_waiting: Callable[[], Iterator[SourceEvent]]
@@ -355,6 +333,19 @@ class Loop:
     close: Callable[..., None]
     settle: Callable[[Track], Iterator[SourceEvent]]
     spent: Callable[[], tuple[float, float, float]]
+
+    def __init__(self, loaded: Checkpoint, places: int, rules: Thresholds | Mapping[str, Thresholds], limits: Limits):
+        self.loaded, self.places, self.rules, self.limits = loaded, places, rules, limits
+        self.changed = threading.Condition()
+        """Notified when something happens to a source."""
+        self.alive = monotonic()
+        """When the loop last ran, on the monotonic clock."""
+        self.waiting: deque[Source] = deque()
+        self.tracks: list[Track] = []
+        """Sources at their places, in the order in which they were opened."""
+        self.n_decided = 0
+        self.streams: Streams | None = None
+        self.pool: NetworkPool | None = None
 
     def events(self) -> Generator[SourceEvent, None, None]:
         """Decide on the sources until all have ended. A decision of a file comes when its sinks have it.
@@ -376,8 +367,7 @@ class Loop:
                     track.refresh()
                     track.take_row()
                 if self.pool:
-                    self.pool.send(tracks)
-                    self.pool.collect()
+                    self.pool.advance(tracks)
                 # a step costs little more for several streams than for one, and least where they are neighbours
                 while live := sorted((t for t in tracks if t.live and t.ready), key=lambda track: track.place):
                     self._step(live)
@@ -418,26 +408,21 @@ class Loop:
 
     def _step(self, tracks: Sequence[Track]) -> None:
         """Decide on the oldest ready chunk of each track."""
-        streams, away = self.streams, []
+        streams = self.streams
         assert streams
         for track in tracks:
             chunk = track.ready[0][0].index
             if track.reader:
-                gaps = track.reader.missing_before(chunk)
-            else:
-                gaps = [Gap(track.next, chunk, "unseen")] if track.next is not None and chunk > track.next else []
-                track.next = chunk + 1
-            if any(gap.reason == "unseen" for gap in gaps):
-                away.append(track.place)
-            track.gaps += gaps
-        if self.on_gap == "reset" and away:
-            streams.reset(away)
+                track.gaps += track.reader.missing_before(chunk)
+            elif track.next is not None and chunk > track.next:
+                track.gaps.append(Gap(track.next, chunk, "unseen"))
+            track.next = chunk + 1
         try:
-            rows, places, inputs = [track.ready[0][0].features for track in tracks], [t.place for t in tracks], []
+            rows, inputs = [track.ready[0][0].features for track in tracks], []
             for names in (PICTURES, ("flow",)):
                 parts = [np.stack([row[name] for row in rows]) for name in names if name in rows[0]]
                 inputs.append(streams.as_input(np.concatenate(parts, axis=1)) if parts else None)
-            scores = np.asarray(streams.module.step_streams(streams.model, streams.state, places, *inputs))
+            scores = np.asarray(streams.step([track.place for track in tracks], *inputs))
         except Exception as error:
             MODEL.mark(error)
             if len(tracks) == 1:

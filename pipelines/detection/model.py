@@ -3,8 +3,9 @@
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -110,52 +111,46 @@ class Networks:
     def __init__(self, loaded: Checkpoint, options: NetworkOptions = DEFAULT):
         self.loaded, self.options = loaded, options
         self._stack, self._lock = ExitStack(), threading.Lock()
-        self._made: OpenNetworks | None = None
+        self.made: OpenNetworks | None = None
+        """None before they are built."""
         self.error: BaseException | None = None
         """Why they cannot be built, which is not the error of a source."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether they are built."""
-        return self._made is not None
-
     def open(self) -> OpenNetworks:
-        """Return the networks, built now if needed. Raises as `open_networks`."""
-        with self._lock:
-            if self._made is None:
-                self.error = None
-                try:
-                    self._made = self._stack.enter_context(open_networks(self.loaded, self.options))
-                except BaseException as error:
-                    self.error = error
-                    raise
-            return self._made
+        """Return the networks, built now if needed.
+
+        Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime
+        that was named and cannot be used.
+        """
+        with self._lock, ExitStack() as stack:
+            if self.made:
+                return self.made
+            self.error = None
+            loaded, options = self.loaded, self.options
+            try:
+                device = choose_device(device_of(loaded, options.device))
+                made, warnings = networks_of(loaded, options.weights, device, options.algorithm, options.allow_mismatch)
+                twostream = run_on(made, options.runtime, options.flow_threads)
+                twostream.prepare()
+                if device != "cpu":
+                    twostream.prepare(1, twostream.batch)  # graphs are captured before any thread uses the GPU
+                if not loaded.exported:
+                    # the model decides while networks and flow compute the next chunks: it must leave them their cores
+                    stack.enter_context(torch_threads(1))
+                algorithm = twostream.recipe.algorithm
+                workers = flow_workers(algorithm, options.flow_threads, options.flow_backend, device)
+                pool = stack.enter_context(workers)
+            except BaseException as error:
+                self.error = error
+                raise
+            self._stack = stack.pop_all()
+            self.made = twostream, pool, [*warnings, *twostream.warnings, *(pool.warnings if pool else ())]
+            return self.made
 
     def close(self) -> None:
         """Free their memory and threads."""
         self._stack.close()
-        self._made = None
-
-
-@contextmanager
-def open_networks(loaded: Checkpoint, networks: NetworkOptions = DEFAULT) -> Iterator[OpenNetworks]:
-    """Build the networks for raw video, the workers for optical flow, and warnings.
-
-    Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime
-    that was named and cannot be used.
-    """
-    device = choose_device(device_of(loaded, networks.device))
-    twostream, warnings = networks_of(loaded, networks.weights, device, networks.algorithm, networks.allow_mismatch)
-    twostream = run_on(twostream, networks.runtime, networks.flow_threads)
-    twostream.prepare()
-    if device != "cpu":
-        twostream.prepare(1, twostream.batch)  # graphs are captured before any thread uses the GPU
-    # the model decides while networks and flow compute the next chunks, so it must leave them their cores
-    with (
-        nullcontext() if loaded.exported else torch_threads(1),
-        flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend, device) as pool,
-    ):
-        yield twostream, pool, [*warnings, *twostream.warnings, *(pool.warnings if pool else ())]
+        self.made = None
 
 
 def warnings_of(loaded: Checkpoint) -> list[str]:
@@ -210,7 +205,7 @@ def warnings_of_shape(loaded: Checkpoint, width: int, height: int) -> list[str]:
 class Streams:
     """Places for several sources in one state of a model, by torch, or by ONNX Runtime for an exported model.
 
-    On a GPU the step is captured, which takes as long as a dozen steps.
+    `step` and `reset` are as in `lstr.streaming`, without the model and its state.
     """
 
     def __init__(self, loaded: Checkpoint, places: int):
@@ -224,13 +219,10 @@ class Streams:
             from lstr import streaming  # type: ignore[no-redef]
 
             self.as_input = torch.from_numpy
-        self.module: Any = streaming
-        self.model: Any = loaded.exported or loaded.model
-        self.state = self.module.create(self.model, places)
-        if not loaded.exported and self.module.can_capture(self.model):
-            with CAPTURING:  # no network may be captured at the same time
-                self.module.capture(self.model, self.state)
-
-    def reset(self, places: Sequence[int]) -> None:
-        """Forget every chunk at some places."""
-        self.module.reset(self.state, places)
+        module: Any = streaming
+        model: Any = loaded.exported or loaded.model
+        state = module.create(model, places)
+        if not loaded.exported and module.can_capture(model):
+            with CAPTURING:  # takes as long as a dozen steps; no network may be captured at the same time
+                module.capture(model, state)
+        self.step, self.reset = partial(module.step_streams, model, state), partial(module.reset, state)

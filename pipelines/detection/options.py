@@ -42,24 +42,15 @@ class Limits:
         """Raise ConfigError for values out of range."""
         check_fields(self)
 
-    @property
-    def first(self) -> int:
-        """The chunk that contains `start`."""
-        return CLOCK.first(self.start)
-
-    @property
-    def end(self) -> int | None:
-        """The chunk before which `duration` is over; None without a duration."""
-        if self.duration is None:
-            return None
-        return max(self.first + 1, CLOCK.end(self.start + self.duration))
+    def span(self, clock: Clock = CLOCK) -> tuple[int, int | None]:
+        """Return the chunk that contains `start`, and the one before which `duration` is over, None without one."""
+        first = max(0, clock.first(self.start))
+        return first, None if self.duration is None else max(first + 1, clock.end(self.start + self.duration))
 
     def of(self, n_chunks: int, name: str, clock: Clock = CLOCK) -> range:
         """Return the chosen chunks of a source with `n_chunks`. Raises VideoError if no chunk is chosen."""
-        first, end = max(0, clock.first(self.start)), n_chunks
-        if self.duration is not None:
-            end = min(n_chunks, max(first + 1, clock.end(self.start + self.duration)))
-        chosen = range(first, end)[: self.max_chunks]
+        first, end = self.span(clock)
+        chosen = range(first, n_chunks if end is None else min(end, n_chunks))[: self.max_chunks]
         if not chosen:
             raise VideoError(
                 f"{name} ends after {clock.at(n_chunks):g} s, before the start at {self.start:g} s.",
@@ -132,11 +123,6 @@ class OutputOptions:
     """Whether the JSONL has no lines of decisions, which are tens of megabytes per day of a camera."""
     embed: int = 0
     """Maximum size in bytes of a video that is put into its page."""
-    index: Path | None = None
-    """The page over all videos, which each page links."""
-    timeline: bool = True
-    """Whether events are kept until a source ends, for its timeline and files. Without, the folder gets the JSONL
-    alone, and a source can run for weeks without growing files."""
 
     @property
     def has_pages(self) -> bool:
@@ -145,7 +131,6 @@ class OutputOptions:
 
 
 NO_FILES = OutputOptions()
-NO_TIMELINE = OutputOptions(timeline=False)
 
 
 def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | Mapping[str, Thresholds]:
@@ -183,34 +168,34 @@ def is_values(choice: Mapping[str, Any]) -> bool:
     return all(name in NAMES and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
 
 
-def by_kind(sources: Iterable[str | Path], names: Mapping[str, str | Path]) -> tuple[list[Path], list[Input]]:
+def by_kind(
+    sources: Iterable[str | Path], names: Mapping[str, str | Path] | None = None
+) -> tuple[list[Path], list[Input]]:
     """Return recorded and live sources, each in order; `names` are further live sources by their ids.
 
     Raises MissingPathError for a path that does not exist, a pattern without videos, a second `-`, a name that cannot
     be a file name or belongs to a path, and as `parse_live`. Folders are not read.
     """
+    names = names or {}
     known = {str(source) for source in names.values()}
-    sources = [*(source for source in sources if str(source) not in known), *names.values()]
-    if [str(source) for source in sources].count("-") > 1:
+    sources = [source for source in sources if str(source) not in known]
+    if [*map(str, sources), *map(str, names.values())].count("-") > 1:
         raise MissingPathError("Standard input (-) is given twice.", "name it once.")
+    named: list[Input] = []
     for name, source in names.items():
         if "/" in name or fault_of(name):
             raise MissingPathError(
                 f"{name!r} is not a valid source name, because file names begin with it.",
                 "choose a word, as in --name door=rtsp://….",
             )
-        if parse_live(source) is None:
+        live = parse_live(source)
+        if live is None:
             raise MissingPathError(
                 f"{source} is not a live source: only live sources can be named.",
                 "name a camera, an address or -, as in --name door=rtsp://….",
             )
+        named.append(replace(live, id=name, named=True))
     parsed = [(source, parse_live(source)) for source in sources]
     recorded = [source for source, live in parsed if live is None]
     find_videos(source for source in recorded if not (str(source) and Path(source).is_dir()))
-    chosen = {str(source): name for name, source in names.items()}
-    live = [
-        replace(live, id=chosen[str(source)], named=True) if str(source) in chosen else live
-        for source, live in parsed
-        if live
-    ]
-    return [Path(source) for source in recorded], live
+    return [Path(source) for source in recorded], [*(live for _, live in parsed if live), *named]

@@ -3,7 +3,7 @@
 import glob
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,16 @@ class TimelineFiles(Recorder):
     """Writes the timeline of a source, and a file of each chosen format, when it ends."""
 
     def __init__(
-        self, loaded: Checkpoint, options: OutputOptions, thresholds: Mapping[str, Any], origins: Mapping[str, str]
+        self,
+        loaded: Checkpoint,
+        options: OutputOptions,
+        thresholds: Mapping[str, Any],
+        origins: Mapping[str, str],
+        index: Path | None,
     ):
-        """Also of the rules of the timeline, and of the initial weights of the networks by stream, for pages."""
+        """Also of the rules of the timeline, and for pages the origins of the networks by stream, and the index."""
         super().__init__(loaded, options)
-        self._thresholds, self._origins = thresholds, origins
+        self._thresholds, self._origins, self._index = thresholds, origins, index
 
     def close(self, end: End) -> tuple[dict, Path | None] | None:
         """Write the files. Returns the timeline and the path of its page; None without a decision.
@@ -58,7 +63,7 @@ class TimelineFiles(Recorder):
                 truth_of(options.labels, source.id),
                 recipe=self._loaded.recipe,
                 origins=self._origins,
-                index=options.index,
+                index=self._index,
                 embed=options.embed,
                 people=[{"time": line["time"], "people": line["people"]} for line in kept if "chunk" in line],
             )
@@ -84,7 +89,7 @@ class TimelineFiles(Recorder):
     def _document(self, end: End, kept: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the lstr-timeline/1 document, of the `kept` lines of gaps and events."""
         (seconds, per_second), source, loaded = end.spent, self._source, self._loaded
-        recipe, clock, first = recipe_of(loaded), loaded.clock, self._first
+        recipe, clock = recipe_of(loaded), loaded.clock
         ended = [line for line in kept if line.get("event") == "ended"]
         expected = [line for line in kept if line.get("event") == "expected"]
         if end.live is None:
@@ -129,9 +134,8 @@ class TimelineFiles(Recorder):
             },
             "warnings": list(end.warnings),
         }
-        if end.live is not None:  # `began` is the wall-clock time of second 0
-            began = {"began": iso(first.at - timedelta(seconds=first.time))} if first and first.at else {}
-            document["live"] = {**began, **end.live}
+        if end.live is not None:
+            document["live"] = {**end.live}
         return document
 
 

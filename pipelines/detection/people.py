@@ -62,8 +62,7 @@ class PeopleTracker:
                     streams.reset([place])
             alone = [poses[[at for at, number in enumerate(numbers) if number == owner]] for owner in self._owners]
             inputs = streams.as_input(np.stack([features_of(pose) for pose in alone])), None
-            found = streams.module.step_streams(streams.model, streams.state, range(PEOPLE), *inputs)
-            scores = np.asarray(found)[:, 0].tolist()
+            scores = np.asarray(streams.step(range(PEOPLE), *inputs))[:, 0].tolist()
             own = [dict(zip(self._classes, scores[self._owners.index(number)], strict=True)) for number in numbers]
         scored = [*zip(people, own, strict=True)]
         for label, (n, seen) in self._active.items():

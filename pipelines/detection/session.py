@@ -1,11 +1,11 @@
 """A session: files and cameras that come and go while one loop decides on them."""
 
 import resource
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
@@ -26,29 +26,28 @@ from lstr.pipelines.detection.decision import (
     Sink,
     SourceEvent,
     Status,
-    Undecided,
 )
 from lstr.pipelines.detection.loop import COUNTED, REFRESH_S, Loop, NetworkPool, Track
 from lstr.pipelines.detection.model import Networks, Streams, warnings_of
-from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions
+from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, OutputOptions
 from lstr.pipelines.detection.outputs import TimelineFiles, dated
 from lstr.pipelines.detection.source import LiveSource, Source
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.model_files.networks import origins_of_checkpoint, streams_of_checkpoint
 from lstr.pipelines.progress import Failed, Notice
-from lstr.timeline import Thresholds, thresholds_of
+from lstr.timeline import Thresholds, iso, thresholds_of
 
 if TYPE_CHECKING:  # a file needs no reader of live sources
     from lstr.extractors.video.live import LiveReader
     from lstr.extractors.video.reader import PacketSink
     from lstr.extractors.video.zones import Zones
 
-DEFAULT_NETWORKS, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
+DEFAULT_LIVE = LiveOptions()
 TOO_SHORT = "use at least a quarter of a second of video after `--start`, or record it again."
 STOP_S = 2.0  # FFmpeg may wait for longer than the readers of a session that ends
 
 
-class Session(Loop):
+class Session(Loop, AbstractContextManager["Session"]):
     """Sources that are decided by one model; use it as a context manager, and take `events` in one thread.
 
     model: a loaded checkpoint. networks: what computes features of raw video, opened when a source first needs them.
@@ -58,82 +57,73 @@ class Session(Loop):
     returns by a live source's id what gets the packets of its video, and `frames` gets each chunk of a camera with
     the camera's id, both in the thread that reads it. `zones` returns by a camera's id, for each chunk, outside which
     zones the networks see no motion, or of poses alone no person whose feet are there; `frames` gets whole frames.
+    Without `output` there are no files and no timelines: events are not kept until a source ends, which can run for
+    weeks then. `index` is the page over all videos, which each page links.
     """
 
     def __init__(
         self,
         model: Checkpoint,
-        networks: NetworkOptions | Networks = DEFAULT_NETWORKS,
+        networks: Networks,
         places: int = 1,
         *,
         thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
-        on_gap: str = "keep",
         limits: Limits = ALL,
         live: LiveOptions = DEFAULT_LIVE,
-        output: OutputOptions = NO_FILES,
+        output: OutputOptions | None = NO_FILES,
+        index: Path | None = None,
         sinks: Sequence[MakeSink] = (),
         log: FailureLog | None = None,
         packets: "Callable[[str], PacketSink | None] | None" = None,
         frames: Callable[[str, Chunk], None] | None = None,
         zones: "Callable[[str], Zones] | None" = None,
     ):
-        self.loaded, self.places, self.on_gap, self.limits = model, places, on_gap, limits
-        self.rules = thresholds_of(model) if thresholds is None else thresholds
-        self.changed, self.alive, self.waiting, self.tracks = threading.Condition(), monotonic(), deque(), []
-        self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
-        self._owns_networks = self._networks is not networks
-        self._live, self._output, self._sinks, self._log = live, output, sinks, log
+        super().__init__(model, places, thresholds_of(model) if thresholds is None else thresholds, limits)
+        self._networks, self._live, self._sinks, self._log = networks, live, sinks, log
+        self._output, self._has_timelines, self._index = output or NO_FILES, output is not None, index
         self._packets, self._frames, self._zones = packets, frames, zones
         self._readers: list[LiveReader] = []
 
-    def add(self, source: Input | Source) -> str:
+    def add(self, given: Input | Source) -> str:
         """Decide on a source too, when a place is free. Returns its id, which no other source has now."""
         with self.changed:
-            ids = {*(track.id for track in self.tracks), *(name for name, _ in self.waiting)}
-            name, n = source.id, 1
+            ids = {*(track.id for track in self.tracks), *(source.id for source in self.waiting)}
+            name, n = given.id, 1
             while name in ids:
                 n += 1
-                name = f"{source.id}~{n}"
-            self.waiting.append((name, source))
+                name = f"{given.id}~{n}"
+            source = LiveSource(name, given, self._connect) if isinstance(given, Input) else given
+            source.id = name
+            self.waiting.append(source)
             self.changed.notify_all()
         return name
 
     def remove(self, source_id: str) -> bool:
         """Make no more decisions on a source; those made are written. Raises KeyError.
 
-        Returns whether an event reports its end, Ended, Undecided or Failed: a source that waited has none.
+        Returns whether an event reports its end, Ended or Failed: a source that waited has none.
         """
         with self.changed:
             track = next((track for track in self.tracks if track.id == source_id), None)
+            waiting = next((source for source in self.waiting if source.id == source_id), None)
             if track:
                 track.is_removed = True
-            elif not self._drop(source_id):
+            elif waiting:
+                self.waiting.remove(waiting)
+            else:
                 raise KeyError(source_id)
             self.changed.notify_all()
         return track is not None
-
-    def _drop(self, source_id: str) -> bool:
-        """Drop a waiting source; return whether it was waiting."""
-        with self.changed:
-            entry = next((entry for entry in self.waiting if entry[0] == source_id), None)
-            if entry:
-                self.waiting.remove(entry)
-        return entry is not None
 
     def status(self) -> dict[str, Status]:
         """Return the status of each source at a place."""
         with self.changed:
             return {track.id: track.refresh() for track in self.tracks}
 
-    def __enter__(self) -> "Session":
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         """Write the files of live sources if an exception ends the session."""
         self._end_live(GeneratorExit() if kind in (None, GeneratorExit) else None)
         self._end_threads()
-        if self._owns_networks:
-            self._networks.close()
 
     def leave(self) -> Iterator[SourceEvent]:
         """End the live sources, and report each once its files are written. Then nothing may be added."""
@@ -171,11 +161,7 @@ class Session(Loop):
     def open_waiting(self) -> Iterator[SourceEvent]:
         """Open waiting sources while places are free. Raises what ends the whole session."""
         while self.waiting and (free := {*range(self.places)} - {track.place for track in self.tracks}):
-            name, entry = self.waiting[0]
-            source = (
-                entry if isinstance(entry, Source) else LiveSource(name, entry, partial(self._connect, name, entry))
-            )
-            source.id = name
+            source = self.waiting[0]
             before = [track for track in self.tracks if not track.live]
             # stored features run alone: the networks of a video next to them would change their threads, and scores
             if not source.live and before and not (before[-1].source.needs_networks and source.needs_networks):
@@ -185,14 +171,13 @@ class Session(Loop):
                 source.open(self._networks, self.limits, self.changed)
             except Exception as error:
                 if self._networks.error:
-                    self._drop(name)
                     raise
                 failure = error
             track = Track(source, self, min(free))
             if "pose" in streams_of_checkpoint(self.loaded):
                 from lstr.pipelines.detection.people import PeopleTracker  # few models use poses
 
-                track.people = PeopleTracker(self.loaded, partial(self._zones, name) if self._zones else tuple)
+                track.people = PeopleTracker(self.loaded, partial(self._zones, source.id) if self._zones else tuple)
             if failure:
                 track.unreadable = True
                 track.fail(failure)
@@ -202,12 +187,13 @@ class Session(Loop):
             if track.reader:
                 self._readers = [*(reader for reader in self._readers if not reader.ended), track.reader]
             with self.changed:
-                if not self._drop(name):  # it was removed meanwhile
+                if source not in self.waiting:  # it was removed meanwhile
                     source.close()
                     continue
+                self.waiting.remove(source)
                 self.tracks.append(track)
             if track.live:
-                yield from track.warnings()
+                yield from track.notices()
                 if not track.unreadable:
                     yield self.open_sinks(track)
 
@@ -219,7 +205,7 @@ class Session(Loop):
         # of poses the zones are for feet, and the whole person is seen
         hides = streams_of_checkpoint(self.loaded) != ("pose",)
         zones = partial(self._zones, name) if self._zones and hides else None
-        span = (self.limits.first, self.limits.end)
+        span = self.limits.span()
         long_side, seen = twostream.recipe.long_side, twostream.frames_seen
         return LiveReader(address, long_side, self._live, self.changed, *span, packets, frames, zones, seen)
 
@@ -244,8 +230,8 @@ class Session(Loop):
         track.is_open = True
         track.status.total = source.n_chunks
         sinks: list[Sink] = []
-        if output.timeline:  # first, because its result is the source's
-            sinks.append(TimelineFiles(self.loaded, output, track.timeline.describe(), self._origins))
+        if self._has_timelines:  # first, because its result is the source's
+            sinks.append(TimelineFiles(self.loaded, output, track.timeline.describe(), self._origins, self._index))
         if output.lines:
             sinks.append(JsonLines(output.lines, track.live and track.is_named, output.events_only))
         if output.folder and "jsonl" in output.formats:
@@ -289,7 +275,8 @@ class Session(Loop):
             if reader := track.reader:
                 failed, status = track.failure or reader.error, track.refresh()
                 live = {
-                    "on_gap": self.on_gap,
+                    **({"began": iso(reader.began)} if reader.began else {}),
+                    "on_gap": "keep",  # the memory of the model
                     "clock": reader.clock,
                     "on_lag": reader.on_lag,
                     **{name: getattr(status, name) for name in COUNTED},
@@ -297,7 +284,7 @@ class Session(Loop):
                 }
                 warnings += reader.warnings
             events = track.timeline.finish(track.status.time)
-            events = track.with_wall_times(events, track.at) if track.at else events
+            events = track.with_wall_times(events) if track.live and events else events
             events = track.people.with_people(events) if track.people else events
             # concurrent sources share threads, so the processor time is of all sources in the time of this one
             wall, used, decided = np.subtract(track.spent_at_end or self.spent(), track.spent_before)
@@ -326,16 +313,14 @@ class Session(Loop):
                 )
         result, error = None, track.error
         if track.live or not error:
-            if self._output.timeline:
+            if self._has_timelines:
                 result = track.outlets[0].result if track.outlets else None
             elif track.status.decided:
                 result = {}, None
-        if result:  # none of a source that was interrupted before its first decision
-            timeline, page = result
+        if result or (track.live and error is None):
+            timeline, page = result or ({}, None)  # without a result before the first decision
             yield Ended(track.id, timeline, page, track.final_events)
         if error is None:
-            if track.live and not result:
-                yield Undecided(track.id)
             return
         if not isinstance(error, Exception):
             raise error

@@ -97,7 +97,7 @@ class VideoSource(Source):
     def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
         """See Source."""
         path = Path(self.origin)
-        if not networks.is_open:  # they take seconds: not for a file that is not a video
+        if not networks.made:  # they take seconds: not for a file that is not a video
             limits.of(probe_chunks(path).n_chunks, self.origin)
         twostream, _, warnings = networks.open()
         long_side = twostream.recipe.long_side
@@ -149,18 +149,19 @@ class FrameSource(Source):
         twostream, _, warnings = networks.open()
         self.warnings += warnings
         twostream.prepare(1)
+        first, end = limits.span()
 
         def chunks() -> Iterator[Chunk]:
             made = 0
             with closed_after(source_frames(self._frames, twostream.recipe.long_side)) as frames:
                 # without the chunks in which no frame came for more than two seconds
                 for begin, stretch in stretches(frames):
-                    for chunk in chunks_of(stretch, max(limits.first, begin), seen=twostream.frames_seen):
-                        if limits.end is not None and chunk.index >= limits.end:
+                    for chunk in chunks_of(stretch, max(first, begin), seen=twostream.frames_seen):
+                        if end is not None and chunk.index >= end:
                             return
                         yield chunk
                         made += 1
-                        if made == limits.max_chunks or chunk.index + 1 == limits.end:
+                        if made == limits.max_chunks or chunk.index + 1 == end:
                             return  # and no frame is read after the last chunk
 
         self.chunks = Ahead(chunks(), 1 + QUEUED, f"reader of {self.id}", changed)
@@ -172,17 +173,17 @@ class LiveSource(Source):
     live = True
     batch = 1
 
-    def __init__(self, source_id: str, given: Input, connect: "Callable[[TwoStream], LiveReader]"):
-        """`connect` makes the reader for the networks."""
+    def __init__(self, source_id: str, given: Input, connect: "Callable[[str, Input, TwoStream], LiveReader]"):
+        """`connect` makes the reader of an id and an input for the networks."""
         super().__init__(source_id, shown(given.source) if isinstance(given.source, str) else given.id)
-        self.named, self._connect = given.named, connect
+        self.named, self._given, self._connect = given.named, given, connect
 
     def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
         """See Source."""
         twostream, _, warnings = networks.open()
         twostream.prepare(1, twostream.batch)  # the chunks of several cameras go through the networks together
         self.warnings += [*warnings, *warnings_of_source(networks.loaded, self.id)]
-        self.chunks = self._connect(twostream).__enter__()
+        self.chunks = self._connect(self.id, self._given, twostream).__enter__()
 
 
 def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame]:
@@ -201,10 +202,8 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
                 image, is_finite = np.asarray(frame), math.isfinite(given)
             except (TypeError, ValueError, OverflowError) as error:
                 raise VideoError(f"Item {number} is not a frame with its time ({error}).", PAIRS) from error
-            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
-                raise VideoError(f"Frame {number} is {image.dtype} of shape {image.shape}.", PAIRS)
-            if not is_finite:
-                raise VideoError(f"The time of frame {number} is {given}.", PAIRS)
+            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size or not is_finite:
+                raise VideoError(f"Frame {number} is {image.dtype} of shape {image.shape} at {given} s.", PAIRS)
             time = Fraction(given if isinstance(given, Rational) else float(given))
             if first is None or last is None:
                 first = last = time

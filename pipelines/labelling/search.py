@@ -47,8 +47,8 @@ def find_proposals(
     rows: list[np.ndarray] = []
     total = 0
     sources = [VideoSource(video, str(path)) for video, path in videos.items()]
-    # one video at a time: the first proposals come sooner, and it takes less memory
-    with closing(detect_sources(sources, DetectOptions(loaded, at_once=1))) as events:
+    # one at a time, as all sources that are not paths: the first proposals come sooner, and it takes less memory
+    with closing(detect_sources(sources, DetectOptions(loaded))) as events:
         for event in events:
             if isinstance(event, Opened):
                 rows, total = [], event.status.total or 0

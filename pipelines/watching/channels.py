@@ -70,7 +70,6 @@ class AppriseNotifier(Notifier):
         if not self._apprise.add(config.url):
             hint = "see the services: https://github.com/caronc/apprise/wiki."
             raise ConfigError("Apprise does not support the address of this channel.", hint)
-        self._closing = threading.Event()
 
     def send(self, notice: Notice, now: datetime) -> None:
         """Send a notice."""
@@ -81,7 +80,7 @@ class AppriseNotifier(Notifier):
             ticks = int(IMAGE_TIMEOUT_S / TICK_S) if now - notice.event.decided < FRESH else 0
             while not (image := find(notice.event.id)) and ticks:
                 ticks -= 1
-                if self._closing.wait(TICK_S):
+                if self.aborted.wait(TICK_S):
                     raise DeliveryError("the service is ending.")
         attached = AttachFile(str(image)) if image else None
         try:
@@ -90,10 +89,6 @@ class AppriseNotifier(Notifier):
             raise DeliveryError(f"Apprise raised {type(error).__name__}.") from None
         if not arrived:
             raise DeliveryError("Apprise could not deliver the message.")
-
-    def abort(self) -> None:
-        """Stop waiting for an image."""
-        self._closing.set()
 
 
 class CommandNotifier(Notifier):
@@ -111,7 +106,6 @@ class CommandNotifier(Notifier):
     def __init__(self, name: str, config: Config):
         super().__init__(name, config)
         self._process: subprocess.Popen[bytes] | None = None
-        self._closing = False
 
     def check(self) -> None:
         """Raise ConfigError if the program does not exist."""
@@ -137,7 +131,7 @@ class CommandNotifier(Notifier):
             raise DeliveryError(f"its program cannot be started ({os.strerror(error.errno or 0)}).") from None
         self._process = process
         try:
-            if self._closing:
+            if self.aborted.is_set():
                 raise DeliveryError("the service is ending.")
             process.wait(PROGRAM_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -152,7 +146,7 @@ class CommandNotifier(Notifier):
 
     def abort(self) -> None:
         """Kill the program."""
-        self._closing = True
+        super().abort()
         if process := self._process:
             _kill(process)
 
@@ -193,7 +187,6 @@ class WebhookNotifier(Notifier):
         query = quote(self._address.query, safe="/%:@!$&'()*+,;=~?")
         self._path = f"{path}?{query}" if query else path
         self._connection: http.client.HTTPConnection | None = None
-        self._closing = False
 
     def send(self, notice: Notice, now: datetime) -> None:
         """Post a notice."""
@@ -219,7 +212,7 @@ class WebhookNotifier(Notifier):
         try:
             connection.connect()
             timer.start()
-            if self._closing:
+            if self.aborted.is_set():
                 raise TimeoutError
             connection.request("POST", self._path, body, headers)
             status = connection.getresponse().status
@@ -239,7 +232,7 @@ class WebhookNotifier(Notifier):
 
     def abort(self) -> None:
         """Break off a request in another thread."""
-        self._closing = True
+        super().abort()
         self._break_off()
 
     def _break_off(self) -> None:

@@ -40,6 +40,7 @@ CLIP, ABOUT, IMAGE = SUFFIXES = ".mp4", ".json", ".jpg"
 LATE_S = 15.0  # by which the decision on an action may come after its start, besides the delay of its thresholds
 GRACE_S = 2.0  # that a clip waits for the packets of its last moment
 WRITE_INTERVAL_S = 0.5  # between two looks for new packets while clips are written
+BUFFER_BYTES = 64 * 2**20  # of the latest packets of a source in memory: 25 s of a 4K camera with 20 Mbit/s
 IDLE_INTERVAL_S = 60.0  # between two looks for clips that are too old
 CLOSE_S = 2.5  # for open clips when the service ends
 NICENESS = 10  # of the thread: encoding can wait, detection cannot
@@ -105,7 +106,7 @@ class Clips:
         self._sizes: dict[str, tuple[int, float]] = {}
         for event_id in filter(EVENT_ID.fullmatch, stems):
             self._measure(event_id)
-        self._rings = defaultdict[str, PacketRing](lambda: PacketRing(config.buffer_size, config.before + LATE_S))
+        self._rings = defaultdict[str, PacketRing](lambda: PacketRing(BUFFER_BYTES, config.before + LATE_S))
         self._recordings: dict[str, Recording] = {}
         self._expired: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._without_image: queue.SimpleQueue[Recording] = queue.SimpleQueue()

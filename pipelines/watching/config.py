@@ -237,13 +237,11 @@ class ClipsConfig(Table, frozen=True):
     max_length: Duration = Duration(120)  # maximum length of a clip; the event may last longer
     max_size: Size = Size(10 * 2**30)  # maximum size of all clips with their images; the oldest are deleted first
     days: Days = 30.0  # days after which a clip is deleted
-    buffer_size: Size = Size(64 * 2**20)  # maximum size of the latest packets of one source in memory
 
 
 class WatchConfig(Table, frozen=True):
     """The whole file."""
 
-    path: Path  # the file itself
     model: Path | None  # the model file of sources that name none; None is the default model
     data: Path  # the folder of the history and the clips
     sources: Mapping[str, SourceConfig]
@@ -286,7 +284,7 @@ def read_config(path: str | Path) -> WatchConfig:
         found["data"] = data_folder(path, content)
     except ValueError as error:
         errors.append(f"data: {error}")
-    fields = {field.name: field for field in msgspec.structs.fields(WatchConfig) if field.name != "path"}
+    fields = {field.name: field for field in msgspec.structs.fields(WatchConfig)}
     for name, value in content.items():
         if name in ("sources", "actions", "channels"):  # msgspec does not name the key of a mapping
             found[name] = {}
@@ -316,14 +314,15 @@ def read_config(path: str | Path) -> WatchConfig:
         errors += [f"actions.{name}.notify: unknown channel {channel!r}." for channel in unknown]
     if errors:
         raise _error_of(path, errors)
-    return WatchConfig(path, **found)
+    return WatchConfig(**found)
 
 
-def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
+def check(path: Path, config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
     """Open the model files, create the channels without connecting, and check that the page can be served.
 
     Args:
-        config: A configuration that was read.
+        path: The file, for messages.
+        config: What was read from it.
         now: Whether unplugged cameras are errors too; a service waits for them.
 
     Returns:
@@ -367,7 +366,7 @@ def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
     except ServingError as error:
         errors.append(f"page.host: {_line(error)}")
     if errors:
-        raise _error_of(config.path, errors)
+        raise _error_of(path, errors)
     return actions
 
 

@@ -73,7 +73,6 @@ class MqttNotifier(Notifier):
         self._sources: dict[str, str] = {}
         self._recalled = False
         self._reason = "the broker cannot be reached."
-        self._closing = threading.Event()
         self.connected = False
         try:
             from paho.mqtt.client import Client
@@ -139,7 +138,7 @@ class MqttNotifier(Notifier):
                     if message is None:
                         raise ValueError
                     message.wait_for_publish(TICK_S)
-                    if self._closing.is_set():
+                    if self.aborted.is_set():
                         raise DeliveryError("the service is ending.")
                     if monotonic() > until:
                         raise DeliveryError(f"the broker did not confirm it within {CONFIRM_S:g} s.")
@@ -147,13 +146,9 @@ class MqttNotifier(Notifier):
                 raise DeliveryError("the connection to the broker was lost.") from None
         self._store_topics()
 
-    def abort(self) -> None:
-        """Let a `send` in another thread fail soon."""
-        self._closing.set()
-
     def close(self) -> None:
         """Publish that the service is offline, and disconnect."""
-        self._closing.set()
+        self.abort()
         if self.connected:
             with suppress(ValueError, RuntimeError):
                 self._publish(self.topic("available"), "offline", retain=True).wait_for_publish(CLOSE_S)

@@ -44,6 +44,7 @@ class Notifier:
     def __init__(self, name: str, config: Any):
         self.name, self.config = name, config
         self.service: Delivery | None = None
+        self.aborted = threading.Event()
 
     def check(self) -> None:
         """Raise ConfigError if the channel cannot work at the moment; called by `lstr watch --check`."""
@@ -57,7 +58,8 @@ class Notifier:
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Let a `send` in another thread fail soon."""
+        """Let a `send` in another thread fail soon: it sees that the event `aborted` is set."""
+        self.aborted.set()
 
     def close(self) -> None:
         """Disconnect within a second."""
@@ -121,24 +123,11 @@ class Delivery:
     that failed least often come first. A notice counts as delivered once the history has stored it: after a kill in
     between it is delivered again, with the same id.
 
-    Args:
-        notifier: The channel.
-        history: Has the pending notices.
-        log: Takes sentences for the log.
-        find_image: Returns the image of an event by its id, None before it is made. None if no images are made.
-        watch_source: Resumes or pauses a source by its name.
     """
 
-    def __init__(
-        self,
-        notifier: Notifier,
-        history: History,
-        log: Callable[[str], None],
-        find_image: Callable[[str], Path | None] | None,
-        watch_source: Callable[[str, bool], None] | None,
-    ):
-        self.notifier, self.history, self._log = notifier, history, log
-        self.find_image, self.watch_source = find_image, watch_source
+    def __init__(self, notifier: Notifier, channels: "Notifications"):
+        self.notifier, self.history, self._log = notifier, channels.history, channels.log
+        self.find_image, self.watch_source = channels.find_image, channels.watch_source
         self.failed = 0
         """Failed attempts since the start."""
         # failed attempts by the id of a pending notice
@@ -228,8 +217,8 @@ class Notifications:
         channels: The subclass of Notifier and its table, by the name of the channel.
         history: Has the pending notices.
         log: Takes sentences for the log; called from any thread.
-        find_image: See Delivery.
-        watch_source: See Delivery.
+        find_image: Returns the image of an event by its id, None before it is made. None if no images are made.
+        watch_source: Resumes or pauses a source by its name.
     """
 
     def __init__(
@@ -240,10 +229,8 @@ class Notifications:
         find_image: Callable[[str], Path | None] | None = None,
         watch_source: Callable[[str, bool], None] | None = None,
     ):
-        notifiers = {name: kind(name, table) for name, (kind, table) in channels.items()}
-        self.deliveries = {
-            name: Delivery(notifier, history, log, find_image, watch_source) for name, notifier in notifiers.items()
-        }
+        self.history, self.log, self.find_image, self.watch_source = history, log, find_image, watch_source
+        self.deliveries = {name: Delivery(kind(name, table), self) for name, (kind, table) in channels.items()}
         """The thread of each channel, by its name."""
         self._shown: object = None
 

@@ -2,10 +2,11 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from time import monotonic
+from typing import Any
 
 import msgspec
 
@@ -89,22 +90,10 @@ class Recorder:
     """Writes changes of events to the history, in order.
 
     A change that cannot be written waits here, not in the sink of a source, because a source may end before.
-
-    Args:
-        history: Where events are stored.
-        channels_of: Returns the channels that announce a new event.
-        on_stored: Called with each stored event and its phase: `new`, `update` or `end`.
-        log: Takes sentences for the log.
     """
 
-    def __init__(
-        self,
-        history: History,
-        channels_of: Callable[[WatchedEvent, datetime], tuple[str, ...]],
-        on_stored: Callable[[WatchedEvent, str], None],
-        log: Callable[[str], None],
-    ):
-        self._history, self._channels_of, self._on_stored, self._log = history, channels_of, on_stored, log
+    def __init__(self, service: Any):
+        self._service, self._history, self._log = service, service.history, service.log
         self._pending: deque[tuple[WatchedEvent, str]] = deque(maxlen=MAX_PENDING)
         self._lock = threading.RLock()
         self._fails = False
@@ -123,7 +112,8 @@ class Recorder:
                 event, phase = self._pending[0]
                 try:
                     if phase == "new":
-                        self._history.begin(event, self._channels_of(event, datetime.now().astimezone()))
+                        channels = self._service.policy.channels_of(event, datetime.now().astimezone())
+                        self._history.begin(event, channels)
                     else:
                         self._history.update(event)
                 except HistoryError as error:
@@ -132,7 +122,7 @@ class Recorder:
                     self._fails = True
                     return
                 self._pending.popleft()
-                self._on_stored(event, phase)
+                self._service.show_stored(event, phase)
             if self._fails:
                 self._fails = False
                 self._log("The history can be written again.")
@@ -149,8 +139,8 @@ class RecorderSink(Sink):
 
     name = "the history"
 
-    def __init__(self, recorder: Recorder, model: str = "", false_alarms: Mapping[str, float] | None = None):
-        self._recorder, self._model, self._false_alarms = recorder, model, false_alarms or {}
+    def __init__(self, recorder: Recorder, model: str, false_alarms: Mapping[str, float]):
+        self._recorder, self._model, self._false_alarms = recorder, model, false_alarms
         self._active: dict[str, WatchedEvent] = {}
         # the top score of each action as it was stored last
         self._stored: dict[str, float] = {}

@@ -40,13 +40,13 @@ PAUSED, ADDED, ZONES = "paused", "added", "zones"
 
 
 class Service:
-    """All of it while it runs; use it as a context manager. `log` takes sentences for the log.
+    """All of it while it runs, by the file `path`; a context manager. `log` takes sentences for the log.
 
     Raises ConfigError, HistoryError, and the errors of its parts when it starts.
     """
 
-    def __init__(self, config: WatchConfig, log: Callable[[str], None]):
-        self.config, self.log = config, log
+    def __init__(self, path: Path, config: WatchConfig, log: Callable[[str], None]):
+        self.path, self.config, self.log = path, config, log
         self._folder_lock = lock_folder(config.data)
         self.history = History(config.data / HISTORY)
         self.workers: dict[Path | None, Worker] = {}
@@ -68,7 +68,7 @@ class Service:
             self.clips.image if self.clips else None,
             lambda name, is_watched: self.pause(name, not is_watched),
         )
-        self.recorder = Recorder(self.history, self.policy.channels_of, self._on_stored, log)
+        self.recorder = Recorder(self)
         self.server: Server | None = None
 
     @property
@@ -101,7 +101,7 @@ class Service:
             try:
                 find_checkpoint(self.config.model)
             except CheckpointError as error:
-                hint = f'name one in {self.config.path}: model = "FILE", and start the service again.'
+                hint = f'name one in {self.path}: model = "FILE", and start the service again.'
                 raise LstrError(str(error), hint) from error
             if address == "-" or parse_live(address) is None:
                 hint = "enter one such as rtsp://camera/stream."
@@ -119,7 +119,7 @@ class Service:
         with self._lock:
             self._check_source(name)
             if name in self.config.sources:
-                raise LstrError(f"{name!r} is in {self.config.path}.", "remove it there, and start the service again.")
+                raise LstrError(f"{name!r} is in {self.path}.", "remove it there, and start the service again.")
             self._keep(ADDED, name, None)
             self._keep(ZONES, name, None)
             self.history.set_value(PAUSED, sorted({*self.paused} - {name}))
@@ -154,7 +154,7 @@ class Service:
             self.dashboard.snoozes = self.policy.snoozes()
             self.notifications.__enter__()
             app, page = WatchSite(self).app, self.config.page
-            saved = SavedAddress(self.config.path, home() / "pages")
+            saved = SavedAddress(self.path, home() / "pages")
             server = Server(app, page.host, page.port, saved, page.hosts, page.trusted_proxy, OPEN_PATHS)
             self.server = self._stack.enter_context(server)
             self._distribute()
@@ -201,9 +201,7 @@ class Service:
                 group[name] = source
         for model, group in groups.items():
             if model not in self.workers:
-                shared = self.config, self.make_sinks, self.log, self.dashboard, self.clips
-                worker = Worker(model, *shared, lambda name: self.zones.get(name, ()))
-                self.workers[model] = self._stack.enter_context(worker)
+                self.workers[model] = self._stack.enter_context(Worker(model, self))
             self.workers[model].set_sources(group)
 
     def make_sinks(self, loaded: Checkpoint) -> list[MakeSink]:
@@ -220,7 +218,8 @@ class Service:
                 rates[label] = float(rate)
         return [partial(RecorderSink, self.recorder, loaded.path.name, rates), partial(DashboardSink, self.dashboard)]
 
-    def _on_stored(self, event: WatchedEvent, phase: str) -> None:
+    def show_stored(self, event: WatchedEvent, phase: str) -> None:
+        """Log, show, record and announce an event that was stored, in its phase: `new`, `update` or `end`."""
         if self.clips and phase == "new":
             self.clips.begin(event)
         elif self.clips and phase == "end":

@@ -42,10 +42,9 @@ SILENT_S = 60.0  # without a decision on a source, after which the service is un
 Text = Annotated[str, Meta(max_length=200)]
 
 
-class VerdictBody(Struct, forbid_unknown_fields=True):
-    """A verdict on an event."""
-
-    verdict: Literal["right", "wrong", ""]
+# The bodies of requests with one value: a verdict on an event, and the zones of a source, null for those of the file.
+VerdictBody: Any = Annotated[dict[Literal["verdict"], Literal["right", "wrong", ""]], Meta(min_length=1)]
+ZonesBody: Any = Annotated[dict[Literal["zones"], Any], Meta(min_length=1)]
 
 
 class SourceBody(Struct, forbid_unknown_fields=True):
@@ -53,12 +52,6 @@ class SourceBody(Struct, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(max_length=64)]
     address: Annotated[str, Meta(max_length=2000)]
-
-
-class ZonesBody(Struct, forbid_unknown_fields=True):
-    """Zones of a source; None removes the drawn zones, so that the zones of the file count."""
-
-    zones: Any
 
 
 class SnoozeBody(Struct, forbid_unknown_fields=True):
@@ -165,7 +158,7 @@ class WatchSite:
 
     async def _verdict(self, request: Request) -> Response:
         event_id, body = request.path_params["id"], await read_body(request, VerdictBody, MAX_REQUEST_BYTES)
-        if not await run_in_threadpool(self.dashboard.history.judge, event_id, body.verdict):
+        if not await run_in_threadpool(self.dashboard.history.judge, event_id, body["verdict"]):
             raise HTTPException(404)
         event = await run_in_threadpool(self.dashboard.refresh_event, event_id)
         return JSONResponse({"event": event and event.to_dict()})
@@ -185,7 +178,7 @@ class WatchSite:
     async def _draw(self, request: Request) -> Response:
         name, body = self._source_name(request), await read_body(request, ZonesBody, MAX_REQUEST_BYTES)
         try:
-            zones = None if body.zones is None else parse_zones(body.zones)
+            zones = None if body["zones"] is None else parse_zones(body["zones"])
         except ValueError as error:
             raise RequestError(f"The zones are not valid: {error}", "draw them again.") from error
         await run_in_threadpool(self.service.draw, name, zones)

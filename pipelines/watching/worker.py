@@ -5,26 +5,23 @@ source ends the thread.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from lstr.errors import CheckpointError, ExhaustedError, ExtractorError, LstrError, brief
 from lstr.extractors.video.inputs import LiveOptions, parse_live
-from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import actions_of
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import Decision, Ended, MakeSink, Opened, SourceEvent, Status, Undecided
+from lstr.pipelines.detection.decision import Decision, Ended, Opened, SourceEvent, Status
 from lstr.pipelines.detection.model import Networks, find_checkpoint, load_checkpoint
-from lstr.pipelines.detection.options import NO_TIMELINE
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
-from lstr.pipelines.watching.clips import Clips
-from lstr.pipelines.watching.config import ActionConfig, SourceConfig, WatchConfig, actions_in
-from lstr.pipelines.watching.dashboard import Dashboard
+from lstr.pipelines.watching.config import ActionConfig, SourceConfig, actions_in
 from lstr.timeline import DEFAULT, Thresholds, changed, thresholds_of
 
 RETRY_S = (5.0, 15.0, 60.0, 300.0)  # before a source that has ended or failed is opened again
@@ -50,28 +47,13 @@ class Worker(AbstractContextManager["Worker"]):
 
     Args:
         model: The model file, None for the default model.
-        config: Has the actions, and the time without a frame after which a source is lost.
-        make_sinks: Returns the sinks of each source.
-        log: Takes sentences for the log.
-        dashboard: Shows the sources.
-        clips: Gets their packets.
-        zones: Returns the current zones of a source by its name.
+        service: The service whose sources it has.
     """
 
-    def __init__(
-        self,
-        model: Path | None,
-        config: WatchConfig,
-        make_sinks: Callable[[Checkpoint], Sequence[MakeSink]],
-        log: Callable[[str], None],
-        dashboard: Dashboard,
-        clips: Clips | None,
-        zones: Callable[[str], Zones],
-    ):
-        self.model, self._config = model, config
+    def __init__(self, model: Path | None, service: Any):
+        self.model, self._service = model, service
         self._name = model.name if model else "the default model"
-        self._make_sinks, self._log, self._zones = make_sinks, log, zones
-        self._dashboard, self._clips = dashboard, clips
+        self._log, self._dashboard, self._clips = service.log, service.dashboard, service.clips
         self.actions: list[str] = []
         """The actions that its model knows; before it is loaded, as the file says."""
         with suppress(CheckpointError, ExtractorError):  # the thread reports it
@@ -186,19 +168,19 @@ class Worker(AbstractContextManager["Worker"]):
             while not self._ending and self._due():
                 with self._changed:
                     self._is_stale, self._places = False, len(self._wanted) + SPARE_PLACES
-                    rules = rules_of(loaded, self._config.actions)
+                    rules = rules_of(loaded, self._service.config.actions)
                     session = self._session = Session(
                         loaded,
                         networks,
                         self._places,
                         thresholds=rules,
-                        output=NO_TIMELINE,  # of weeks it would be gigabytes
-                        sinks=self._make_sinks(loaded),
+                        output=None,  # of weeks it would be gigabytes
+                        sinks=self._service.make_sinks(loaded),
                         log=log,
                         packets=self._clips.ring if self._clips else None,
                         frames=self._dashboard.take_frame,
-                        zones=self._zones,
-                        live=LiveOptions(timeout=self._config.timeout),
+                        zones=lambda name: self._service.zones.get(name, ()),
+                        live=LiveOptions(timeout=self._service.config.timeout),
                     )
                 with session:
                     with self._changed:
@@ -231,7 +213,7 @@ class Worker(AbstractContextManager["Worker"]):
             elif isinstance(event, Failed):
                 self._fail(event.id, event.reason)
                 log.events.clear()  # it would grow for weeks
-            elif isinstance(event, Ended | Undecided):
+            elif isinstance(event, Ended):
                 self._schedule(event.id)
 
     def _due(self) -> list[str]:

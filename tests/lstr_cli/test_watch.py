@@ -94,7 +94,7 @@ def test_check_reports_all_errors_without_secrets(lstr, run, model, tmp_path):
     # a service starts even if programs and cameras are missing
     text = WRONG.replace("MODEL", str(model)).split("[actions")[0] + "[channels.light]\nkind = 'command'\n"
     path.write_text(text + "command = ['/nowhere/light']\n")
-    assert check(read_config(path)).keys() == {"a", "hall"}
+    assert check(path, read_config(path)).keys() == {"a", "hall"}
     path.write_text(text.replace("camera:63", "http://x/z") + "command = ['true']\n")
     assert [line.split(":")[0] for line in run("watch", path, "--check")[0].splitlines()] == ["a", "hall"]
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +54,10 @@ def sources_of(*paths, loaded) -> list[Source]:
     return recorded_sources(*find_recorded(paths), loaded)
 
 
-def run_session(sources: Sequence, loaded, networks=ONE_THREAD, places: int = 1, **options) -> Generator:
+def run_session(sources: Sequence, loaded, networks=None, places: int = 1, **options) -> Generator:
     """Yield the events of sources to their end; without a log, raise their errors."""
-    with Session(loaded, networks, places, **options) as session:
+    own = Networks(loaded, ONE_THREAD)
+    with closing(own), Session(loaded, networks or own, places, **options) as session:
         for source in sources:
             session.add(source)
         yield from session.events()
@@ -64,7 +66,7 @@ def run_session(sources: Sequence, loaded, networks=ONE_THREAD, places: int = 1,
 def open_networks(loaded, made) -> Networks:
     """Return networks that are open, and stay open."""
     networks = Networks(loaded)
-    networks._made = made if len(made) == 3 else (*made, [])
+    networks.made = made if len(made) == 3 else (*made, [])
     return networks
 
 

@@ -92,7 +92,7 @@ def test_chunks_equal_those_of_a_file(clips):
 
 def test_a_source_waits_for_a_full_queue():
     camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
-    reader, chunks = read(camera, first=4, end=20, on_lag="wait", waiting=2)
+    reader, chunks = read(camera, first=4, end=20, on_lag="wait")
     assert indices(chunks) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
 
 

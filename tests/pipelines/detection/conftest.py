@@ -15,8 +15,9 @@ def loaded(small_set):
 @pytest.fixture(scope="module")
 def networks(loaded):
     """Networks, flow workers and warnings, which the tests of a file share."""
-    with model.open_networks(loaded, ONE_THREAD) as made:
-        yield open_networks(loaded, made)
+    opened = model.Networks(loaded, ONE_THREAD)
+    yield open_networks(loaded, opened.open())
+    opened.close()
 
 
 @pytest.fixture(scope="session")

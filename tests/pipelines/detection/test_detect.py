@@ -119,7 +119,7 @@ def contents(folder) -> dict:
 
 
 @pytest.mark.long
-def test_concurrent_videos_have_the_results_of_single_ones(small_set, loaded, tmp_path):
+def test_concurrent_videos_have_the_results_of_single_ones(small_set, loaded, tmp_path, monkeypatch):
     """The results are equal to the byte, also next to two videos that cannot be read."""
     data = (small_set.videos / "scene_02.mp4").read_bytes()
     (tmp_path / "a_empty.mp4").touch()
@@ -127,10 +127,12 @@ def test_concurrent_videos_have_the_results_of_single_ones(small_set, loaded, tm
     whole = [small_set.videos / f"{name}.mp4" for name in ("scene_00", "scene_03")]
     names = [whole[0], tmp_path / "a_empty.mp4", tmp_path / "b_cut.mp4", whole[1]]
     options = DetectOptions(loaded, networks=ONE_THREAD, limits=Limits(max_chunks=3))
-    results = []
+    results: list = []
     for at_once in (1, 3):
+        for name, value in {"default_workers": lambda: 4, "MAX_AT_ONCE": at_once, "GPU_READERS": at_once}.items():
+            monkeypatch.setattr(f"lstr.pipelines.detection.detect.{name}", value)
         output = OutputOptions(tmp_path / str(at_once), ("json", "jsonl", "npy"))
-        *events, finished = detect_sources(names, replace(options, at_once=at_once, output=output))
+        *events, finished = detect_sources(names, replace(options, output=output))
         report = [
             (event.source, event.scores.tobytes()) if isinstance(event, Decision) else (type(event), event.id)
             for event in events

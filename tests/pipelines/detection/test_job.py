@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from unittest.mock import Mock
 
@@ -130,7 +130,7 @@ def raise_in(stage: str, error: Exception):
 @pytest.fixture
 def detect_pair(loaded, networks, tmp_path, monkeypatch):
     """Detect on the videos or the cameras `bad` and `good`, with networks that stay open; return the events."""
-    monkeypatch.setattr(model, "open_networks", lambda *_: nullcontext(networks._made))
+    monkeypatch.setattr(model.Networks, "open", lambda _: networks.made)
     write_bad(tmp_path / "bad.mp4")
     write_video(tmp_path / "good.mp4", range(0, 600, 20))
 
@@ -179,7 +179,7 @@ def test_missing_memory_ends_the_job_and_so_does_any_error_without_keep_going(de
 
 
 def test_the_error_of_the_only_camera_is_raised(detect_pair, monkeypatch):
-    monkeypatch.setattr("lstr.pipelines.detection.detect.by_kind", lambda sources, names: ([], CAMERAS[:1]))
+    monkeypatch.setattr("lstr.pipelines.detection.detect.by_kind", lambda _: ([], CAMERAS[:1]))
     with raise_in("network", ERROR), pytest.raises(UnforeseenError) as raised:
         detect_pair()
     assert raised.value.exit_code == 3 and "bad.log" in raised.value.hint and raised.value.__cause__ is ERROR
@@ -221,7 +221,7 @@ def test_a_file_a_pipe_and_a_tcp_stream_have_equal_scores(small_set, loaded, net
 
 def test_chunks_that_come_faster_than_decisions_are_dropped_in_every_output(loaded, networks, tmp_path):
     output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
-    options = {"live": LiveOptions(on_lag="drop", waiting=2), "limits": Limits(start=0.5, max_chunks=5)}
+    options = {"live": LiveOptions(on_lag="drop"), "limits": Limits(start=0.5, max_chunks=5)}
     decisions = decisions_of(run_session([pattern_camera()], loaded, networks, output=output, **options))
     chunks, lines = [decision.chunk for decision in decisions], lines_of(tmp_path, "camera")
 

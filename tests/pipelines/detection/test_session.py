@@ -23,8 +23,8 @@ from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection import decision
-from lstr.pipelines.detection.decision import Decision, End, Ended, Opened, Sink, Undecided
-from lstr.pipelines.detection.options import NO_TIMELINE, Limits, OutputOptions
+from lstr.pipelines.detection.decision import Decision, End, Ended, Opened, Sink
+from lstr.pipelines.detection.options import Limits, OutputOptions
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import FrameSource, Source
 from lstr.pipelines.failures import FailureLog
@@ -190,14 +190,13 @@ def test_a_duration_is_in_seconds_of_the_frames(detect, pause):
     assert len(read) <= 241, "no frame is read after the end"
 
 
-@pytest.mark.parametrize("on_gap", ["keep", "reset"])
-def test_the_memory_of_the_model_after_a_gap(detect, on_gap):
+def test_the_model_remembers_what_was_before_a_gap(detect):
     images = np.random.default_rng(0).integers(0, 256, (96, 48, 64, 3), np.uint8)
     frames = [(image, n / 24 + (20 if n >= 48 else 0)) for n, image in enumerate(images)]
-    after_gap = decisions_of(detect(FrameSource("a", frames), on_gap=on_gap))[8:]
+    after_gap = decisions_of(detect(FrameSource("a", frames)))[8:]
     fresh = decisions_of(detect(FrameSource("a", frames[48:])))
     assert after_gap[0].gaps and len(after_gap) == len(fresh) == 8
-    assert np.allclose(scores_of(after_gap), scores_of(fresh), atol=1e-6) == (on_gap == "reset")
+    assert not np.allclose(scores_of(after_gap), scores_of(fresh), atol=1e-6)
 
 
 def test_a_file_that_ends_before_its_first_decision_fails_and_keeps_earlier_files(detect, tmp_path):
@@ -222,7 +221,8 @@ def test_live_sources_have_wall_clock_times(detect, tmp_path):
     assert times == sorted(times) and all(before <= time <= after and time.utcoffset() is not None for time in times)
     started = decisions[1].events
     assert {event.at for event in started} == {times[1]} and len(started) == 3
-    assert {event.start_at for event in started} == {times[0] - timedelta(seconds=0.25)}  # the others come faster
+    (start,) = {event.start_at for event in started}
+    assert max(before, times[0] - timedelta(seconds=0.25)) <= start <= times[0]  # the source is faster than real time
     lines = lines_of(tmp_path, "camera")
     values = [line[name] for line in lines for name in (("start_at", "end_at") if "gap" in line else ("at",))]
     assert len(lines) >= 5 + 6
@@ -241,15 +241,12 @@ def test_no_timeline_needs_no_disk(detect, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     lists: dict = {}
     options = {"places": 2, "sinks": [partial(ListSink, lists)], "limits": Limits(max_chunks=20)}
-    events = detect(pattern_camera(), stored("a", 20), output=NO_TIMELINE, **options)
+    events = detect(pattern_camera(), stored("a", 20), output=None, **options)
     ends = [event for event in events if isinstance(event, Ended)]
     assert len(ends) == 2 and any(decision.events for decision in decisions_of(events))
     for end in ends:
         assert not end.timeline and end.page is None
         assert len(lists[end.id]) == 22 and tuple(lists[end.id][-1].events) == end.events
-    output = OutputOptions(tmp_path / "out", JSON, timeline=False)
-    detect(pattern_camera(), output=output, limits=Limits(max_chunks=20))
-    assert len(lines_of(tmp_path / "out", "camera")) >= 20 and not [*(tmp_path / "out").glob("*.json")]
 
 
 def resources() -> tuple[int, int, float]:
@@ -303,7 +300,7 @@ def test_a_camera_may_be_removed_before_its_first_decision(loaded, networks, tmp
             assert session.remove("silent") is True
             session.remove("stays")
             ends = [event for event in events if not isinstance(event, Notice | Decision)]
-    assert Undecided("silent") in ends and Counter(map(type, ends)) == {Ended: 1, Undecided: 1}
+    assert Ended("silent", {}) in ends and Counter(map(type, ends)) == {Ended: 2}
 
 
 @pytest.mark.slow
@@ -312,11 +309,10 @@ def test_twelve_hours(tmp_path):
     hour = 3600 * 4
     model = make_model(configure("rnn", rgb_dim=6, flow_dim=2, **TINY), 4).eval()
     checkpoint.save(tmp_path / "c.pt", model, CLASSES, None, {})
-    with Session(checkpoint.load(tmp_path / "c.pt"), output=OutputOptions(tmp_path)) as session:
-        session.add(stored("camera", 12 * hour))
-        for event in session.events():
-            if isinstance(event, Decision) and event.chunk == 2 * hour:
-                memory = resources()[2]
+    loaded, output = checkpoint.load(tmp_path / "c.pt"), OutputOptions(tmp_path)
+    for event in run_session([stored("camera", 12 * hour)], loaded, output=output):
+        if isinstance(event, Decision) and event.chunk == 2 * hour:
+            memory = resources()[2]
     assert resources()[2] < memory + 10
     assert (tmp_path / "camera.html").stat().st_size > 12 * hour * 4 * 2
     assert np.load(tmp_path / "camera.scores.npy", mmap_mode="r").shape == (12 * hour, 4)

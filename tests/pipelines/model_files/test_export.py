@@ -12,7 +12,7 @@ import lstr
 from lstr.errors import CheckpointError, ConfigError, DeviceError, NetworkRuntimeError, RecipeError
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.detector import detect
-from lstr.pipelines.detection.model import load_checkpoint, open_networks
+from lstr.pipelines.detection.model import Networks, load_checkpoint
 from lstr.pipelines.detection.options import Limits, NetworkOptions
 from lstr.pipelines.model_files import export as job
 from lstr.pipelines.model_files.export import export
@@ -59,8 +59,8 @@ def test_openvino_runs_the_networks_if_chosen(files, lstr, tmp_path):
     assert lstr(*command)[0] == 0
     expected = scores_of(detect(video, model.path, device="cpu"))
     assert abs(np.load(tmp_path / f"{video.stem}.scores.npy") - expected).max() < 1e-5
-    with open_networks(load_checkpoint(exported.path), NetworkOptions(runtime="openvino")) as (twostream, _, _):
-        assert twostream.runtimes == {"rgb": "openvino"}
+    twostream, _, _ = Networks(load_checkpoint(exported.path), NetworkOptions(runtime="openvino")).open()
+    assert twostream.runtimes == {"rgb": "openvino"}
 
 
 def test_an_exported_file_describes_its_model(files, lstr):

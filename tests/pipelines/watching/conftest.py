@@ -66,9 +66,10 @@ def start_service(tmp_path):
             address = f"http://127.0.0.1:{address}/{name}" if isinstance(address, int) else address
             text += f'[sources.{name}]\naddress = "{address}"\n{settings}\n'
             settings = ""
-        (tmp_path / "watch.toml").write_text(text)
+        path = tmp_path / "watch.toml"
+        path.write_text(text)
         messages: list[str] = []
-        with Service(read_config(tmp_path / "watch.toml"), messages.append) as service:
+        with Service(path, read_config(path), messages.append) as service:
             service.messages = messages
             yield service
 

@@ -13,7 +13,7 @@ model = "fall.lstr"
 data = "kept"
 timeout = "2m"
 notifications = { max_per_hour = 12 }
-clips = { before = "3s", max_size = "2GB", buffer_size = "16MB" }
+clips = { before = "3s", max_size = "2GB" }
 page = { port = 8431, hosts = ["cameras.example.org"], trusted_proxy = true }
 history = { days = 7 }
 [sources.hall]
@@ -71,7 +71,7 @@ def test_every_setting(write, tmp_path, monkeypatch):
     assert tables["phone"].secret == "hush" and tables["light"].command == ("light", "on")
     assert tables["house"].port == 8883 and tables["house"].tls
     assert config.page.port == 8431 and config.history.days == 7 and config.page.trusted_proxy
-    assert config.clips.before == 3 and config.clips.max_size == 2 * 10**9 and config.clips.buffer_size == 16 * 10**6
+    assert config.clips.before == 3 and config.clips.max_size == 2 * 10**9
     assert "secret" not in repr(config) and "hush" not in repr(config)
 
 

@@ -40,7 +40,7 @@ def after_noon(seconds: float, source: str = "hall", action: str = "falling"):
 @pytest.fixture
 def policy_of(history):
     """A policy with two channels: policy_of(NotificationConfig(…), falling=ActionConfig(…))."""
-    files = Path("watch.toml"), None, Path("data")
+    files = None, Path("data")
     return lambda rules=ALWAYS, **actions: Policy(WatchConfig(*files, {}, actions, rules, CHANNELS), history)
 
 
