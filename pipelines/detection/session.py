@@ -57,8 +57,8 @@ class Session(Loop, AbstractContextManager["Session"]):
     returns by a live source's id what gets the packets of its video, and `frames` gets each chunk of a camera with
     the camera's id, both in the thread that reads it. `zones` returns by a camera's id, for each chunk, outside which
     zones the networks see no motion, or of poses alone no person whose feet are there; `frames` gets whole frames.
-    Without `output` there are no files and no timelines: events are not kept until a source ends, which can run for
-    weeks then. `index` is the page over all videos, which each page links.
+    If `output` is None, there are no files and no timelines, and a source can run for weeks. `index` is the page over
+    all videos, which each page links.
     """
 
     def __init__(
@@ -121,16 +121,21 @@ class Session(Loop, AbstractContextManager["Session"]):
             return {track.id: track.refresh() for track in self.tracks}
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        """Write the files of live sources if an exception ends the session."""
+        """Write the files of live sources if an exception ends the session, and wait for its threads."""
         self._end_live(GeneratorExit() if kind in (None, GeneratorExit) else None)
-        self._end_threads()
+        if self.pool:
+            self.pool.close()
+        for reader in self._readers:
+            reader.stop()
+        ends = monotonic() + STOP_S  # for all readers together
+        for reader in self._readers:
+            reader.join(ends - monotonic())
 
     def leave(self) -> Iterator[SourceEvent]:
         """End the live sources, and report each once its files are written. Then nothing may be added."""
         self._end_live()
         for track in [track for track in self.tracks if track.live]:
             yield from self.settle(track)
-        self._end_threads()
 
     def _end_live(self, error: BaseException | None = None) -> None:
         """Close the live sources, and wait for their sinks."""
@@ -140,17 +145,6 @@ class Session(Loop, AbstractContextManager["Session"]):
         with self.changed:
             while not all(track.is_settled for track in live):
                 self.changed.wait(REFRESH_S)
-
-    def _end_threads(self) -> None:
-        """Wait for the batches that have started, and for all readers together as long as for one."""
-        if self.pool:
-            self.pool.close()
-        readers, self._readers = self._readers, []
-        for reader in readers:
-            reader.stop()
-        ends = monotonic() + STOP_S
-        for reader in readers:
-            reader.join(ends - monotonic())
 
     def spent(self) -> tuple[float, float, float]:
         """Return wall seconds, processor seconds of all threads and ended children, and seconds of video decided."""
