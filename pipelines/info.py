@@ -30,7 +30,8 @@ def describe(
         progress: Is called while a feature folder is read.
 
     Returns:
-        A JSON object with the entry `kind`. Errors are raised as when the file is used.
+        A JSON object with the entry `kind`; a model file also has its `card`, a text. Errors are raised as when the
+        file is used.
     """
     path = Path(path)
     if not path.exists():
@@ -47,8 +48,9 @@ def describe(
             return _describe_weights(path)
         if is_feature_folder(path):
             return _describe_features(path, progress)
-        if path.suffix == ".learn":
-            raise MissingPathError(f"{path} is a working folder of `lstr learn`.", "name the model file next to it.")
+        if work := next((part for part in (path, *path.absolute().parents) if part.suffix == ".learn"), None):
+            what = "a working folder" if work == path else "a part of a working folder"
+            raise MissingPathError(f"{path} is {what} of `lstr learn`.", f"name the model file next to {work.name}.")
         try:
             found = find_videos([path])
         except MissingPathError:
@@ -220,6 +222,7 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
         about, extra = model.about, model.about["checkpoint"]["extra"]
         return {
             "kind": "model file",
+            "card": model.card(),
             "title": about["title"],
             "format": about["format"],
             **_present(demo=about.get("demo") is True),

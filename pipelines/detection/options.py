@@ -60,6 +60,8 @@ class Limits:
         if self.duration is not None:
             end = min(n_chunks, max(first + 1, clock.end(self.start + self.duration)))
         chosen = range(first, end)[: self.max_chunks]
+        if not n_chunks:
+            raise VideoError(f"{name} has no chunk.", "use a longer video, or features with at least one row.")
         if not chosen:
             raise VideoError(
                 f"{name} ends after {clock.at(n_chunks):g} s, before the start at {self.start:g} s.",
