@@ -221,7 +221,7 @@ def _show_ended(ended: "list[Ended]", with_tables: bool, as_json: bool, is_list:
                 why, hint = "which is close to 0", "this source does not resemble the training videos."
             nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."
             console.say(f"{name}: nothing found; {nearest}\nhint: {hint}")
-        console.say(speed_text(timeline, source.id if len(ended) > 1 else ""))
+        console.say(f"{source.id}: {speed_text(timeline)}" if len(ended) > 1 else speed_text(timeline))
         if source.page:
             console.say(f"report: {source.page}")
 

@@ -130,7 +130,7 @@ class Split:
         return self.folder.clock
 
 
-def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
+def subset_of(labels: Labels, wanted: str | None, option: str) -> str:
     """Return the `wanted` subset, or the default one for evaluation: `testing` if it exists, else `validation`.
 
     Raises LabelsError if the labels have no such subset.

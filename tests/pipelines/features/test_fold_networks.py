@@ -76,7 +76,7 @@ def test_processes_and_nodes_extract_the_same_features(finetuned, folder, tmp_pa
     contents = {name: np.fromfile(file, np.uint8) for name, file in network_files(path, "flow").items()}
     task = ("scene_00", finetuned.videos["scene_00"], replace(options, weights={}), contents, __version__)
     monkeypatch.setattr(engines, "_worker", None)
-    assert engines._extract(*task).state == "done"
+    assert engines.extract_on_node(*task).state == "done"
     engines._worker[2].close()
     for video_id in ("scene_00", "scene_01"):
         assert read_record(output.record(video_id))["fold"] == FOLDS[video_id]
