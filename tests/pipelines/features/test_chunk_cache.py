@@ -17,7 +17,7 @@ from lstr.extractors.video.reader import open_chunks
 from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, chunk_recipe
 from lstr.pipelines.features.extraction import ExtractOptions
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.output_folder import create_output, read_record
+from lstr.pipelines.features.output_folder import create_output
 from lstr.pipelines.features.video import open_worker
 from tests.support.extraction import assert_same_features, extract_all, return_value
 from tests.support.finetuned import SMALL
@@ -132,7 +132,7 @@ def test_the_command_and_its_workers_use_the_cache(lstr, finetuned, twostream, f
     output = create_output(tmp_path / "features", twostream.recipe, {})
     with open_worker(ExtractOptions(output.path, device="cpu", threads=1, cache=filled, runtime="torch")) as worker:
         assert [*worker.extract("scene_01", finetuned.videos["scene_01"])][-1].state == "done"
-    assert len(submitted) == 16 and read_record(output.record("scene_01"))["cached"] is True
+    assert len(submitted) == 16 and open_features(output.path).read_record("scene_01")["cached"] is True
     assert_same_features(output, uncached, "scene_01")
 
 
