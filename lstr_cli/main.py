@@ -62,7 +62,6 @@ class LazyGroup(Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """The command called `name`, or None."""
         return getattr(importlib.import_module(f"lstr_cli.{COMMANDS[name]}"), name) if name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -61,7 +61,6 @@ class View:
             console.say(source.summary())
 
     def start(self) -> None:
-        """Draw from now on."""
         if self._live and not self._live.is_started:
             self._live.start()
 

@@ -13,9 +13,9 @@ from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import FrameReader
 from lstr.files.content import read_object
 from lstr.pipelines.annotations.label_files import describe_labels, is_label_file
+from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model, refusals
 from lstr.pipelines.progress import ProgressCallback
 
-ZIP = b"PK\x03\x04"
 CHECKPOINTS = (".pt", ".pth", ".tar")
 
 
@@ -60,14 +60,8 @@ def describe(
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if not path.is_file():  # opening a FIFO would block
         raise MissingPathError(f"{path} is not a regular file.", "name a file or a folder.")
-    # torch's checkpoints are ZIP files too, so only the content identifies a model file.
-    with path.open("rb") as file:
-        is_zip = file.read(len(ZIP)) == ZIP
-    if is_zip or path.suffix == ".lstr":
-        from lstr.pipelines.model_files.model_file import is_meant_as_model
-
-        if is_meant_as_model(path):
-            return _describe_model_file(path)
+    if is_meant_as_model(path):
+        return _describe_model_file(path)
     if path.suffix in CHECKPOINTS:
         return _describe_checkpoint(path, settings)
     if is_label_file(path):
@@ -215,7 +209,6 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
     from lstr.extractors.networks.weights_file import sha256_of
     from lstr.labels.label_set import actions_of
     from lstr.pipelines.model_files.card import exported_in_words
-    from lstr.pipelines.model_files.model_file import open_model, refusals
 
     model = open_model(path)
     with refusals(path):

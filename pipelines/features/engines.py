@@ -247,8 +247,7 @@ def over_cluster(
     from ray import exceptions
 
     contents: dict[str, np.ndarray] = {}
-    for stream in STREAMS:
-        path = config.weights.get(stream)
+    for stream, path in config.weights.items():
         for name, file in network_files(path, stream).items() if path else ():
             if file.suffix == TENSORS:  # safetensors and networks of model files are sent as an equal .pth
                 content = io.BytesIO()

@@ -40,7 +40,6 @@ class StoredRecipe:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams of the recipe."""
         return self.recipe.streams
 
     @property
@@ -137,8 +136,8 @@ def choose_recipe(
     wanted = {stream: network for stream, network in (networks or {}).items() if network}
     chosen = STREAMS if streams in (None, "both") else streams_of_model((streams,))
     if isinstance(recipe, StoredRecipe):
-        options = [f"--set recipe.precision={precision}"] if precision not in (None, recipe.recipe.precision) else []
-        options += [f"--set recipe.flow_algorithm={algorithm}"] if algorithm not in (None, recipe.algorithm) else []
+        values = (("precision", precision, recipe.recipe.precision), ("flow_algorithm", algorithm, recipe.algorithm))
+        options = [f"--set recipe.{name}={value}" for name, value, own in values if value not in (None, own)]
         options += [f"--set recipe.{stream}.network" for stream in wanted]
         if options:
             raise RecipeError(
@@ -173,16 +172,12 @@ def weights_for(recipe: Preset | StoredRecipe, chosen: Mapping[str, str | None])
 
     Raises WeightsError for weights of a stream that the recipe lacks, and for missing weights.
     """
+    if other := next((stream for stream, path in chosen.items() if path and stream not in recipe.streams), None):
+        raise WeightsError(
+            f"Weights are given for {other}, but the recipe has no {other} stream.", f"leave out --weights {other}."
+        )
     found: dict[str, str | None] = {}
-    for stream in dict.fromkeys((*recipe.streams, *chosen)):
-        path = chosen.get(stream)
-        if path and stream not in recipe.streams:
-            raise WeightsError(
-                f"Weights are given for {stream}, but the recipe has no {stream} stream.",
-                f"leave out --weights {stream}.",
-            )
-        named = None
-        if stream in recipe.streams:
-            named = recipe.parts[stream].weights if isinstance(recipe, Preset) else recipe.weights.get(stream)
-        found[stream] = path or (named and find_weights(named, stream))
+    for stream in recipe.streams:
+        named = recipe.parts[stream].weights if isinstance(recipe, Preset) else recipe.weights.get(stream)
+        found[stream] = chosen.get(stream) or (named and find_weights(named, stream))
     return found
