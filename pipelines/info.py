@@ -48,14 +48,16 @@ def describe(
             return _describe_weights(path)
         if is_feature_folder(path):
             return _describe_features(path, progress)
-        if work := next((part for part in (path, *path.absolute().parents) if part.suffix == ".learn"), None):
-            what = "a working folder" if work == path else "a part of a working folder"
-            raise MissingPathError(f"{path} is {what} of `lstr learn`.", f"name the model file next to {work.name}.")
+        if path.suffix == ".learn":
+            raise MissingPathError(f"{path} is a working folder of `lstr learn`.", "name the model file next to it.")
         try:
             found = find_videos([path])
         except MissingPathError:
             if is_label_file(path):
                 return describe_labels(path)
+            if work := next((parent for parent in path.absolute().parents if parent.suffix == ".learn"), None):
+                hint = f"name the model file next to {work.name}."
+                raise MissingPathError(f"{path} is in a working folder of `lstr learn`.", hint) from None
             raise
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if not path.is_file():  # opening a FIFO would block
