@@ -5,9 +5,9 @@ Networks and models have random weights, because speed does not depend on them. 
 
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
-from itertools import count, islice, pairwise, zip_longest
+from itertools import count, islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time, sleep
@@ -108,26 +108,24 @@ def serial(chain: Chain, path: Path, n: int, tick: Tick) -> list[list[float]]:
     """Measure the seconds of each stage for each chunk after the warm-up; only flow fields of one chunk overlap."""
     twostream = chain.twostream
     measured: list[list[float]] = []
-    with closing(first_chunks(path, twostream.recipe, n)) as chunks:
-        while True:
-            marks = [perf_counter()]
-            chunk = next(chunks, None)
-            if chunk is None:
-                return measured[WARM_UP:]
+    start = perf_counter()
+    for chunk in first_chunks(path, twostream.recipe, n):
+        marks = [start, perf_counter()]
+        fields = None
+        if chain.workers:
+            fields = chain.workers.submit(chunk.frames).result()
             marks.append(perf_counter())
-            fields = None
-            if chain.workers:
-                fields = chain.workers.submit(chunk.frames).result()
-                marks.append(perf_counter())
-            rows = {}
-            for stream in twostream.recipe.streams:
-                images = twostream.views[stream].cropped(chunk.frames, fields)
-                rows[stream] = twostream.pooled(stream, images[None])[0][: twostream.recipe.parts[stream].dim]
-                marks.append(perf_counter())
-            chain.decide(FeatureRow(chunk.index, chunk.end_time, rows))
+        rows = {}
+        for stream in twostream.recipe.streams:
+            images = twostream.views[stream].cropped(chunk.frames, fields)
+            rows[stream] = twostream.pooled(stream, images[None])[0][: twostream.recipe.parts[stream].dim]
             marks.append(perf_counter())
-            measured.append([end - start for start, end in pairwise(marks)])
-            tick()
+        chain.decide(FeatureRow(chunk.index, chunk.end_time, rows))
+        marks.append(perf_counter())
+        measured.append([end - start for start, end in pairwise(marks)])
+        tick()
+        start = perf_counter()
+    return measured[WARM_UP:]
 
 
 def overlap(chain: Chain, path: Path, n: int, tick: Tick) -> tuple[int, float]:
@@ -339,20 +337,20 @@ def network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Seque
     # a GPU's batch of 64 images may be larger than the number of measured chunks
     batch = min(twostream.batch, len(chunks))
     twostream.prepare(batch)
+
+    def run(at: int) -> None:
+        for stream in twostream.recipe.streams:
+            pairs = zip(chunks[at : at + batch], fields[at : at + batch], strict=True)
+            images = [twostream.views[stream].cropped(chunk.frames, field) for chunk, field in pairs]
+            twostream.pooled(stream, np.stack(images))
+
+    run(0)  # not counted, because torch reorders weights in it
     measured: list[float] = []
-    is_first = True
-    # The first run is not counted, because torch reorders weights in it.
-    while is_first or sum(measured) < SECONDS:
+    while sum(measured) < SECONDS:
         for at in range(0, len(chunks) - batch + 1, batch):
             start = process_time()
-            part = slice(at, at + batch)
-            for stream in twostream.recipe.streams:
-                pairs = zip_longest(chunks[part], fields[part])
-                images = [twostream.views[stream].cropped(chunk.frames, field) for chunk, field in pairs]
-                twostream.pooled(stream, np.stack(images))
-            if not is_first:
-                measured.append(process_time() - start)
-            is_first = False
+            run(at)
+            measured.append(process_time() - start)
     return float(np.median(measured)) / batch
 
 
