@@ -14,7 +14,7 @@ import click
 from lstr import __version__
 from lstr.errors import LstrError, install_hint
 from lstr.files.names import displayed
-from lstr_cli.interruption import HINT, Interruptions
+from lstr_cli.interruption import Interruptions
 from lstr_cli.options import Group
 
 # What `lstr --help` lists, in the order in which a new user meets it: by name, the module and a sentence
@@ -99,7 +99,7 @@ def main() -> None:
         except FileNotFoundError:  # what is imported ends in messages of its own there
             code = _fail("The working folder has been deleted.", "change to another folder with `cd`.", 2)
         except KeyboardInterrupt:
-            code = _fail(interruptions.sentence, HINT, interruptions.code)
+            code = _fail(*interruptions.describe())
         interruptions.leave_soon(code)
     sys.exit(code)
 
@@ -116,11 +116,11 @@ def _run(interruptions: Interruptions) -> int:
         command = context.command_path if context else "lstr"
         code = _fail(error.format_message(), f"see `{command} --help`.", error.exit_code)
     except click.Abort:  # Click turns Ctrl-C, and an input that ends at a question, into this
-        code = _fail(interruptions.sentence, HINT, interruptions.code)
+        code = _fail(*interruptions.describe())
     except BrokenPipeError:
         refusal(sys.stdout)
         # one signal may end the reader of a pipe and its writer
-        code = interruptions.code if interruptions.heard else 0
+        code = interruptions.describe()[-1] if interruptions.heard else 0
     except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
@@ -131,7 +131,7 @@ def _run(interruptions: Interruptions) -> int:
         elif isinstance(error, LstrError):
             code = _fail(str(error), error.hint, error.exit_code)
         elif interruptions.heard:  # a library turned it into an error: torch.save, within a file
-            code = _fail(interruptions.sentence, HINT, interruptions.code)
+            code = _fail(*interruptions.describe())
         # memory that runs out within a job has its own message; this is before one started
         elif isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED):
             code = _fail("Memory ran out.", MORE_MEMORY, 1)

@@ -54,15 +54,13 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
     Existing features in `output` keep theirs. For a new folder it is `faithful` on a GPU and `fast` on a CPU, where ten
     crops of flow take most of the time.
     """
-    begun = open_output(output)
-    made = {stream: (part.network, part.crops) for stream, part in begun.recipe.parts.items()} if begun else {}
-    for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
-        parts = PRESETS[name].parts
-        known = {stream: (part.network, part.crops) for stream, part in parts.items()}
-        if made and made.items() <= known.items():
-            return name, f"as in {output}"
-    if begun and isinstance(output, Path):
-        return str(output), f"the one of the features in {output}"
+    if begun := open_output(output):
+        made = {(stream, part.network, part.crops) for stream, part in begun.recipe.parts.items()}
+        for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
+            if made <= {(stream, part.network, part.crops) for stream, part in PRESETS[name].parts.items()}:
+                return name, f"as in {output}"
+        if isinstance(output, Path):
+            return str(output), f"the one of the features in {output}"
     if (device or default_device()) == "cpu":
         return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
     return "faithful", "on a GPU, as published"
