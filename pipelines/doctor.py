@@ -73,7 +73,7 @@ def check(what: str, find: Callable[[], tuple[str, str]], failed: bool | None = 
     except (ImportError, OSError, RuntimeError) as error:
         # servers without a desktop lack shared libraries that OpenCV needs
         lacks = "cannot open shared object file" in str(error)
-        return Finding(what, False, str(error), LIBRARIES if lacks else "make clean install")
+        return Finding(what, failed, str(error), LIBRARIES if lacks else "make clean install")
 
 
 def check_flow() -> tuple[str, str]:
