@@ -9,12 +9,12 @@ machine affects all of them. The record is written from the first part on.
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +29,6 @@ from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.models.lstr import ENCODERS, INTEGRATIONS, LSTRConfig
-from lstr.pipelines.bench import Measuring, Result, progress_of
 from lstr.pipelines.models import build, filled, full_age
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
@@ -45,6 +44,10 @@ STREAMS = 16  # in the batched row
 LENGTHS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4)  # of the model's own long memory; 256 to 8192 chunks at the published size
 PAPER = {"stream_fps": 91.6, "device": "V100"}
 """The paper's runtime table: LSTR alone, streaming, batch 1."""
+
+Result = TypeVar("Result")
+Measuring = Generator[None, None, Result]
+"""A measurement that yields after each part, and returns its result."""
 
 Rounds = dict[str, list[list[float]]]
 """Seconds of every step, by row and round."""
@@ -96,7 +99,8 @@ def bench_lstr(options: ModelBench) -> Iterator[Progress | Finished[dict]]:
             about |= {"weights": "random", "config": config.to_dict(), "classes": options.n_classes, "paper": PAPER}
             about = about_machine() | about
             rows: dict = {}
-            yield from progress_of(measure(device, options, rows), n_parts(options))
+            for done, _ in enumerate(measure(device, options, rows), start=1):
+                yield Progress("measuring", done, n_parts(options))
     finally:
         torch.set_num_threads(threads_before)
     yield Finished({**about, **rows})

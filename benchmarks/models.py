@@ -15,7 +15,7 @@ from time import perf_counter, process_time
 
 import numpy as np
 import torch
-from lstr_step import Row, follow, interleave, ratio, stream_row, summary
+from lstr_step import Measuring, Row, follow, interleave, ratio, stream_row, summary
 
 from lstr import streaming
 from lstr.config import WindowConfig
@@ -23,7 +23,6 @@ from lstr.errors import ConfigError
 from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
-from lstr.pipelines.bench import Measuring, progress_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.models import build, cost_of, filled
 from lstr.pipelines.progress import Finished, Progress
@@ -77,7 +76,8 @@ def bench_kinds(options: KindsBench) -> Iterator[Progress | Finished[dict]]:
     try:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            yield from progress_of(measure(options, cores, rows), n_parts)
+            for done, _ in enumerate(measure(options, cores, rows), start=1):
+                yield Progress("measuring", done, n_parts)
     finally:
         torch.set_num_threads(threads)
     yield Finished({**about, **rows})

@@ -1,5 +1,7 @@
 """`lstr bench`: how fast this machine decides."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -42,14 +44,17 @@ def bench(inputs, recipe, settings, as_json):
     if settings and not recipe:
         raise click.UsageError(f"--set {next(iter(settings))} needs --recipe.")
     start, videos = monotonic(), [Path(path) for path in inputs]
+    measure: Callable[..., dict] = partial(bench_recipes, videos)
     if recipe:
         changes, chunks = settings.take_recipe(), settings.read_count("chunks", 80)
         preset = choose_recipe(recipe, **changes)
         assert isinstance(preset, Preset), "--recipe takes only names of presets"
         threads, runtime = settings.read_count("flow_threads", None), settings.get("runtime", "auto")
-        record = console.follow(bench_chain(preset, videos, chunks, threads, runtime), "chunks")
-    else:
-        record = console.follow(bench_recipes(videos), "parts")
+        measure = partial(bench_chain, preset, videos, chunks, threads, runtime)
+    if not videos:
+        console.say("measuring on rendered video of 320×240 at 30 FPS")
+    with console.Bar("chunks" if recipe else "parts") as bar:
+        record = measure(progress=bar.update)
     if as_json:
         console.show_json(record)
     else:

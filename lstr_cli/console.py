@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -111,16 +111,6 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-class RemainingTimeColumn(ProgressColumn):
-    """The remaining time: stated by the job, else estimated from the speed."""
-
-    def render(self, task: Task) -> Text:
-        """Return the time with its name; empty if it is not known yet."""
-        stated = task.fields["left"]
-        seconds = task.time_remaining if stated is None else stated
-        return Text("" if seconds is None else f"{clock(seconds)} left", style="progress.remaining")
-
-
 class Bar:
     """Progress with remaining time; without a terminal a plain line every ten seconds.
 
@@ -139,7 +129,7 @@ class Bar:
                 BarColumn(12),
                 MofNCompleteColumn(),
                 TextColumn(unit),
-                RemainingTimeColumn(),
+                TextColumn("{task.fields[left]}", style="progress.remaining"),
                 # what is left of a narrow terminal, so that the columns before it are never cut
                 TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
                 console=err,
@@ -148,27 +138,25 @@ class Bar:
 
     def update(self, what: str, done: int, total: int, note: str = "", left: float | None = None) -> None:
         """Show that `done` of `total` units of `what` are finished; `left` is the remaining time, if known."""
-        if self._rich:
-            if what not in self._tasks:
-                self._tasks[what] = self._rich.add_task(what, total=total, note=note, left=left)
-            self._rich.update(self._tasks[what], completed=done, total=total, note=note, left=left)
-            if done >= total:
-                self.drop(what)
-            return
         now = monotonic()
         start, before = self._starts.setdefault(what, (now, done))
-        if now - self._printed >= PLAIN_SECONDS:
+        estimate = (now - start) / (done - before) * (total - done) if left is None and done > before else left
+        remaining = "" if estimate is None else f"{clock(estimate)} left"
+        if self._rich:
+            if what not in self._tasks:
+                self._tasks[what] = self._rich.add_task(what, total=total, note=note, left=remaining)
+            self._rich.update(self._tasks[what], completed=done, total=total, note=note, left=remaining)
+        elif now - self._printed >= PLAIN_SECONDS:
             self._printed = now
             words = " ".join(filter(None, (f"{what}: {done}/{total}", self.unit)))
-            if left is not None:
-                say(f"{words}, {clock(left)} left {note}".rstrip())
-            elif done > before:
-                say(f"{words} {note}".rstrip() + f", {clock((now - start) / (done - before) * (total - done))} left")
-            else:
-                say(f"{words} {note}".rstrip())
+            parts = (words, f"{remaining} {note}") if left is not None else (f"{words} {note}".rstrip(), remaining)
+            say(", ".join(filter(None, parts)).rstrip())
+        if done >= total:
+            self.drop(what)
 
     def drop(self, what: str) -> None:
         """Stop showing `what`, finished or not."""
+        self._starts.pop(what, None)
         if self._rich and what in self._tasks:
             self._rich.remove_task(self._tasks.pop(what))
 
@@ -212,7 +200,6 @@ class JobBar(Bar):
         """Count a file that has ended."""
         self._n_finished += self._planned.get(what, 0)
         self._current.pop(what, None)
-        self._starts.pop(what, None)
         self.drop(what)
         self._show_all()
 

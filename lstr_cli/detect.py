@@ -119,17 +119,16 @@ def detect(sources, as_json, formats, settings, on, off, min_length, merge_gap, 
         from lstr.extractors.networks.published import weights_by_stream  # imports torch
 
         networks["weights"] = {stream: path for stream, path in weights_by_stream(weights).items() if path}
-    names = [part.strip() for value in formats for part in value.split(",")]
-    chosen_formats = tuple(FORMATS if "all" in names else names or DEFAULT_FORMATS)
-    for name in (name for name in chosen_formats if name not in FORMATS):
+    given = [part.strip() for value in formats for part in value.split(",")]
+    formats = tuple(FORMATS if "all" in given else given or DEFAULT_FORMATS)
+    for name in (name for name in formats if name not in FORMATS):
         from lstr.pipelines.annotations.format import all_formats
 
         if name not in {form.name for form in all_formats() if form.detects}:  # of another package
             raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
-    if formats and not others["output"] and chosen_formats != ("jsonl",):
-        files = ", ".join(chosen_formats)
+    if given and not others["output"] and formats != ("jsonl",):
+        files = ", ".join(formats)
         raise click.BadParameter(f"{files} need a folder: add -o DIR, or choose jsonl for standard output.")
-    formats = chosen_formats
     if others["events_only"] and "jsonl" not in formats:
         raise click.UsageError("--events-only needs jsonl among the formats of -f.")
     # reports a wrong path at once; the imports below take longer
@@ -222,7 +221,7 @@ def _show_ended(ended: "list[Ended]", with_tables: bool, as_json: bool, is_list:
                 why, hint = "which is close to 0", "this source does not resemble the training videos."
             nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."
             console.say(f"{name}: nothing found; {nearest}\nhint: {hint}")
-        console.say(speed_text(timeline, source.id if len(ended) > 1 else ""))
+        console.say(f"{source.id}: {speed_text(timeline)}" if len(ended) > 1 else speed_text(timeline))
         if source.page:
             console.say(f"report: {source.page}")
 

@@ -44,13 +44,11 @@ def info(path, settings, as_json):
 
     with console.Bar("videos") as bar:
         described = describe(path, settings.take("model"), lambda _, done, total: bar.update("checked", done, total))
-    faults = described.get("faults", [])
+    faults, card = described.get("faults", []), described.pop("card", None)
     if as_json:
         console.show_json(described)
-    elif described["kind"] == "model file":
-        from lstr.pipelines.model_files.model_file import open_model
-
-        console.show_markdown(open_model(path).card())
+    elif card:
+        console.show_markdown(card)
     else:
         shown = {key: value for key, value in described.items() if key not in HIDDEN}
         nested = {key: value for key, value in shown.items() if isinstance(value, Mapping) and value}

@@ -73,15 +73,10 @@ class Interruptions:
         self._thread.join()
         os.close(self._ours)
 
-    @property
-    def sentence(self) -> str:
-        """The message for the user. Without a signal, for example at the end of input, it is the one for Ctrl-C."""
-        return SENTENCES[self.heard or SIGINT]
-
-    @property
-    def code(self) -> int:
-        """The exit code."""
-        return EXIT_CODE_BASE + (self.heard or SIGINT)
+    def describe(self) -> tuple[str, str, int]:
+        """Return the message, hint and exit code; without a signal, as at the end of input, those of Ctrl-C."""
+        number = self.heard or SIGINT
+        return SENTENCES[number], HINT, EXIT_CODE_BASE + number
 
     def leave_soon(self, code: int) -> None:
         """End the process EXIT_TIMEOUT_S seconds from now if a signal was heard, even if threads still wait."""

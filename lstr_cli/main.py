@@ -12,9 +12,9 @@ from typing import Any, TextIO
 import click
 
 from lstr import __version__
-from lstr.errors import install_hint
+from lstr.errors import LstrError, install_hint
 from lstr.files.names import displayed
-from lstr_cli.interruption import HINT, Interruptions
+from lstr_cli.interruption import Interruptions
 from lstr_cli.options import Group
 
 # What `lstr --help` lists, in the order in which a new user meets it: by name, the module and a sentence
@@ -51,16 +51,6 @@ MORE_MEMORY = "close other programs, or raise the memory limit (`ulimit -v`, or 
 # In errors of the loader when there is no memory for a library.
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
 INSTALL_MATPLOTLIB = "pip install matplotlib, which draws figures."
-# Packages that the small installation lacks, by the names that are imported.
-PARTS = {
-    "torch": "PyTorch",
-    "torchvision": "torchvision",
-    "cv2": "OpenCV",
-    "scipy": "SciPy",
-    "sklearn": "scikit-learn",
-    "matplotlib": "Matplotlib",
-    "tensorboardX": "tensorboardX",
-}
 WIDEST_HELP = 120  # columns; longer lines are hard to read
 
 
@@ -72,7 +62,6 @@ class LazyGroup(Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """The command called `name`, or None."""
         return getattr(importlib.import_module(f"lstr_cli.{COMMANDS[name]}"), name) if name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -110,7 +99,7 @@ def main() -> None:
         except FileNotFoundError:  # what is imported ends in messages of its own there
             code = _fail("The working folder has been deleted.", "change to another folder with `cd`.", 2)
         except KeyboardInterrupt:
-            code = _fail(interruptions.sentence, HINT, interruptions.code)
+            code = _fail(*interruptions.describe())
         interruptions.leave_soon(code)
     sys.exit(code)
 
@@ -122,17 +111,16 @@ def _run(interruptions: Interruptions) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         code = error.exit_code
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "lstr"
-        code = _fail(error.format_message(), f"see `{command} --help`.", error.exit_code)
     except click.ClickException as error:
-        code = _fail(error.format_message(), "", error.exit_code)
+        context = getattr(error, "ctx", None)  # of a UsageError
+        command = context.command_path if context else "lstr"
+        code = _fail(error.format_message(), f"see `{command} --help`.", error.exit_code)
     except click.Abort:  # Click turns Ctrl-C, and an input that ends at a question, into this
-        code = _fail(interruptions.sentence, HINT, interruptions.code)
+        code = _fail(*interruptions.describe())
     except BrokenPipeError:
         refusal(sys.stdout)
         # one signal may end the reader of a pipe and its writer
-        code = interruptions.code if interruptions.heard else 0
+        code = interruptions.describe()[-1] if interruptions.heard else 0
     except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
@@ -140,17 +128,18 @@ def _run(interruptions: Interruptions) -> int:
         why, detail, code = refusal(sys.stdout), str(error).strip().splitlines(), 1
         if why:
             pass
-        elif hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
+        elif isinstance(error, LstrError):
             code = _fail(str(error), error.hint, error.exit_code)
         elif interruptions.heard:  # a library turned it into an error: torch.save, within a file
-            code = _fail(interruptions.sentence, HINT, interruptions.code)
+            code = _fail(*interruptions.describe())
         # memory that runs out within a job has its own message; this is before one started
         elif isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED):
             code = _fail("Memory ran out.", MORE_MEMORY, 1)
-        elif isinstance(error, ModuleNotFoundError) and (part := PARTS.get((error.name or "").partition(".")[0])):
+        elif isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("lstr"):
+            package = error.name.partition(".")[0]
             learn = f"{install_hint('learn')} (the small installation runs only files of `lstr export`)."
-            hint = INSTALL_MATPLOTLIB if part == "Matplotlib" else learn
-            code = _fail(f"This command needs {part}, which is not installed.", hint, 2)
+            hint = INSTALL_MATPLOTLIB if package == "matplotlib" else learn
+            code = _fail(f"This command needs the package {package}, which is not installed.", hint, 2)
         else:
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report its output.", 1)
@@ -161,9 +150,7 @@ def _run(interruptions: Interruptions) -> int:
 
 def _fail(sentence: str, hint: str, code: int) -> int:
     with suppress(OSError):  # standard error may be closed; the code says it too
-        click.echo(displayed(f"error: {sentence}"), err=True)
-        if hint:
-            click.echo(displayed(f"hint: {hint}"), err=True)
+        click.echo(displayed(f"error: {sentence}\nhint: {hint}"), err=True)
     return code
 
 
@@ -205,17 +192,14 @@ def occupy() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
             setattr(sys, f"__{name}__", getattr(sys, name))
-    if (out := sys.stdout) is sys.__stdout__ and out:
-        raw = StandardStream(out.fileno(), "w", closefd=False)
-        raw.was_closed, raw.raises = "stdout" in closed, True
-        buffer = raw if isinstance(out.buffer, io.RawIOBase) else io.BufferedWriter(raw)
-        sys.stdout = io.TextIOWrapper(
-            buffer, out.encoding, out.errors, line_buffering=out.line_buffering, write_through=out.write_through
-        )
-    err = sys.stderr
-    if err is sys.__stderr__ and err and not isinstance(getattr(err.buffer, "raw", None), StandardStream):
-        written = io.BufferedWriter(StandardStream(err.fileno(), "w", closefd=False))
-        sys.stderr = io.TextIOWrapper(written, err.encoding, err.errors, line_buffering=True)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is getattr(sys, f"__{name}__"):
+            raw = StandardStream(stream.fileno(), "w", closefd=False)
+            raw.was_closed, raw.raises = name in closed, name == "stdout"
+            buffer = raw if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(raw)
+            how = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
+            setattr(sys, name, io.TextIOWrapper(buffer, stream.encoding, stream.errors, **how))
 
 
 def refusal(stream: TextIO) -> str:

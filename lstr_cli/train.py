@@ -155,6 +155,8 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
     from lstr.pipelines.training.run import Step
 
     changes = settings.take_recipe()
+    if changes["precision"]:
+        raise click.UsageError("--set recipe.precision is not for training: use --set precision=VALUE.")
     others |= {"networks": changes["networks"], "algorithm": changes["algorithm"], "stream": stream or "both"}
     others |= {"videos": [*videos, *lists], "settings": settings}
     of_streams = {value.partition("=")[0]: value.partition("=")[2] for value in init}

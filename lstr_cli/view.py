@@ -61,7 +61,6 @@ class View:
             console.say(source.summary())
 
     def start(self) -> None:
-        """Draw from now on."""
         if self._live and not self._live.is_started:
             self._live.start()
 
@@ -192,8 +191,9 @@ class Progress(Sink):
         counts = {"dropped": status.dropped, "waiting": status.waiting, "gaps": status.gaps}
         counts |= {"reconnected": status.reconnects, "damaged": status.decode_errors}
         words += [f"{text} {count}" for text, count in counts.items() if count]
-        latencies = status.latency_ms(50, 95)
-        return [*words, "latency " + latency_text(*latencies)] if latencies else words
+        if latencies := status.latency_ms(50, 95):
+            words.append("latency p50 {:.0f}, p95 {:.0f} ms".format(*latencies))
+        return words
 
 
 def _line(*parts: str | tuple[str, str]) -> Text:
@@ -213,23 +213,19 @@ def event_text(event: Event) -> str:
     return f"{label} {event.event}{when}, {event.score:.2f}"
 
 
-def speed_text(timeline: dict, name: str = "") -> str:
+def speed_text(timeline: dict) -> str:
     """Return the speed of a finished source, its processor time and the latency of a live one in one line."""
     speed, live = timeline["speed"], timeline.get("live")
     words = [f"{speed['decisions_per_second']} decisions a second"]
     if live:  # the share of real time would say how long the source was away, not how fast the machine is
-        words += ["latency " + latency_text(**speed["latency_ms"]), f"dropped {live['dropped']}"]
+        latency = "latency p50 {p50:.0f}, p95 {p95:.0f} ms".format(**speed["latency_ms"])
+        words += [latency, f"dropped {live['dropped']}"]
         if unseen := live.get("unseen"):
             words.append(f"{unseen * CHUNK_SECONDS:g} s that it never sent")
     else:
         words.append(f"{speed['realtime_factor']} × real time")
     words.append(f"{speed['processor_seconds_per_video_second']} processor seconds per second of video")
-    return f"{clean(name)}: {', '.join(words)}" if name else ", ".join(words)
-
-
-def latency_text(p50: float, p95: float) -> str:
-    """Return two latencies in words."""
-    return f"p50 {p50:.0f}, p95 {p95:.0f} ms"
+    return ", ".join(words)
 
 
 def clock(seconds: float) -> str:

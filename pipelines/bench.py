@@ -4,14 +4,13 @@ Networks and models have random weights, because speed does not depend on them. 
 """
 
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from itertools import count, islice, pairwise, zip_longest
+from itertools import count, islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time, sleep
-from typing import TypeVar
 
 import numpy as np
 
@@ -36,14 +35,11 @@ from lstr.extractors.video.reader import FrameReader, SourceFrame, chunks_of
 from lstr.kinds import configure, presets
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.pipelines.models import build, filled
-from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.progress import ProgressCallback
 from lstr.pipelines.provenance import about_machine, peak_memory_mb
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 
-Result = TypeVar("Result")
-# A measurement that yields after each part, and returns its result.
-Measuring = Generator[None, None, Result]
-Events = Iterator[Progress | Notice | Finished[dict]]
+Tick = Callable[[], None]  # is called after each part of a measurement
 # The paper's runtime table. Its unit must be the chunk, because only then do its rates add up to its last row.
 PAPER = {"device": "V100", "unit": "decisions per second", "serial": 4.6}
 PAPER |= {"flow": 8.1, "rgb_features": 70.5, "flow_features": 14.6, "lstr": 91.6}
@@ -64,15 +60,10 @@ RUN_CHUNKS = 40  # chunks of a complete run, which is measured as a file and as 
 ROOM = 0.8  # share of the CPU that cameras may use; above it, some chunks wait long in queues
 
 
-def progress_of(measurement: Measuring[Result], total: int) -> Generator[Progress, None, Result]:
-    """Run a measurement of `total` parts, yield Progress after each, and return its result."""
-    for done in count(1):
-        try:
-            next(measurement)
-        except StopIteration as end:
-            return end.value
-        yield Progress("measuring", done, total)
-    raise AssertionError
+def count_parts(progress: ProgressCallback, total: int) -> Tick:
+    """Return a function that reports the number of its calls, of `total`."""
+    done = count(1)
+    return lambda: progress("measuring", next(done), total)
 
 
 def rendered(folder: Path, n_chunks: int) -> list[Path]:
@@ -113,33 +104,31 @@ def first_chunks(path: Path, recipe: Preset | Recipe, n: int) -> Generator[Chunk
     yield from islice(chunks_of(FrameReader(video).frames(recipe.long_side), seen=seen), n)
 
 
-def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
+def serial(chain: Chain, path: Path, n: int, tick: Tick) -> list[list[float]]:
     """Measure the seconds of each stage for each chunk after the warm-up; only flow fields of one chunk overlap."""
     twostream = chain.twostream
     measured: list[list[float]] = []
-    with closing(first_chunks(path, twostream.recipe, n)) as chunks:
-        while True:
-            marks = [perf_counter()]
-            chunk = next(chunks, None)
-            if chunk is None:
-                return measured[WARM_UP:]
+    start = perf_counter()
+    for chunk in first_chunks(path, twostream.recipe, n):
+        marks = [start, perf_counter()]
+        fields = None
+        if chain.workers:
+            fields = chain.workers.submit(chunk.frames).result()
             marks.append(perf_counter())
-            fields = None
-            if chain.workers:
-                fields = chain.workers.submit(chunk.frames).result()
-                marks.append(perf_counter())
-            rows = {}
-            for stream in twostream.recipe.streams:
-                images = twostream.views[stream].cropped(chunk.frames, fields)
-                rows[stream] = twostream.pooled(stream, images[None])[0][: twostream.recipe.parts[stream].dim]
-                marks.append(perf_counter())
-            chain.decide(FeatureRow(chunk.index, chunk.end_time, rows))
+        rows = {}
+        for stream in twostream.recipe.streams:
+            images = twostream.views[stream].cropped(chunk.frames, fields)
+            rows[stream] = twostream.pooled(stream, images[None])[0][: twostream.recipe.parts[stream].dim]
             marks.append(perf_counter())
-            measured.append([end - start for start, end in pairwise(marks)])
-            yield
+        chain.decide(FeatureRow(chunk.index, chunk.end_time, rows))
+        marks.append(perf_counter())
+        measured.append([end - start for start, end in pairwise(marks)])
+        tick()
+        start = perf_counter()
+    return measured[WARM_UP:]
 
 
-def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
+def overlap(chain: Chain, path: Path, n: int, tick: Tick) -> tuple[int, float]:
     """Return the number of chunks, and the seconds from opening the file to the last decision."""
     start, n_decided = perf_counter(), 0
     chunks = first_chunks(path, chain.twostream.recipe, n)
@@ -147,11 +136,11 @@ def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
         for row in rows:
             chain.decide(row)
             n_decided += 1
-            yield
+            tick()
     return n_decided, perf_counter() - start
 
 
-def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
+def live(chain: Chain, path: Path, n: int, tick: Tick) -> list[float]:
     """Measure the seconds from each chunk's last frame to its decision after the warm-up, with real-time frames."""
     long_side, seen = chain.twostream.recipe.long_side, chain.twostream.frames_seen
     arrivals = [0.0, 0.0]  # arrival times of the two latest frames
@@ -175,18 +164,19 @@ def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
         for row in rows:
             chain.decide(row)
             delays.append(perf_counter() - closed.pop(row.index))
-            yield
+            tick()
     return delays[WARM_UP:]
 
 
 def bench_chain(
     preset: Preset,
-    inputs: Sequence[Path] = (),
-    n_chunks: int = 80,
-    flow_threads: int | None = None,
-    runtime: str = "auto",
-) -> Events:
-    """Measure all stages on the first `n_chunks` chunks of each video; the result is a JSON object.
+    inputs: Sequence[Path],
+    n_chunks: int,
+    flow_threads: int | None,
+    runtime: str,
+    progress: ProgressCallback,
+) -> dict:
+    """Measure all stages on the first `n_chunks` chunks of each video; return a JSON object.
 
     There are three measurements. Serial: one chunk at a time and one stage at a time with all cores, as in the paper's
     table. Overlapped: as `lstr detect` processes a file. Live: as it processes a camera, with frames in real time.
@@ -197,15 +187,14 @@ def bench_chain(
         n_chunks: Number of chunks of each video.
         flow_threads: Number of threads for flow; None for one per core.
         runtime: The runtime of the networks.
+        progress: Is called after each chunk of a measurement.
 
     Raises:
         VideoError: A video cannot be read or is too short.
     """
     device = choose_device(None)
     with TemporaryDirectory() as folder, flow_workers(preset.algorithm, flow_threads, device=device) as workers:
-        if not inputs:
-            yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
-            inputs = rendered(Path(folder), n_chunks)
+        inputs = inputs or rendered(Path(folder), n_chunks)
         twostream = run_on(build_twostream(preset, WeightSources(), device), runtime)
         twostream.prepare(1, twostream.batch)
         chain, recipe = Chain(twostream, workers, configure()), twostream.recipe
@@ -222,20 +211,21 @@ def bench_chain(
             "flow": {"backend": workers.backend, "workers": workers.workers} if workers else None,
             "weights": "random",
         }
-        total = sum(min(probe(path).n_chunks, n_chunks) for path in inputs) * 3
-        parts = yield from progress_of(_measure_chain(chain, inputs, n_chunks), total)
-        yield Finished({**about, **parts, "peak_memory_mb": round(peak_memory_mb()), "paper": PAPER})
+        tick = count_parts(progress, 3 * sum(min(probe(path).n_chunks, n_chunks) for path in inputs))
+        parts = measure_chain(chain, inputs, n_chunks, tick)
+    return {**about, **parts, "peak_memory_mb": round(peak_memory_mb()), "paper": PAPER}
 
 
-def _measure_chain(chain: Chain, inputs: Sequence[Path], n_chunks: int) -> Measuring[dict]:
+def measure_chain(chain: Chain, inputs: Sequence[Path], n_chunks: int, tick: Tick) -> dict:
+    """Return the speed of each stage and of all together."""
     stages: list[list[float]] = []
     latency: list[float] = []
     seconds, n_decided = 0.0, 0
     for path in inputs:
-        stages += yield from serial(chain, path, n_chunks)
-        n, of_video = yield from overlap(chain, path, n_chunks)
+        stages += serial(chain, path, n_chunks, tick)
+        n, of_video = overlap(chain, path, n_chunks, tick)
         n_decided, seconds = n_decided + n, seconds + of_video
-        latency += yield from live(chain, path, n_chunks)
+        latency += live(chain, path, n_chunks, tick)
     means = np.mean(stages, axis=0)  # seconds per chunk, by stage
     features = [f"{stream}_features" for stream in chain.twostream.recipe.streams]
     names = ["decode", *(["flow"] if chain.workers else []), *features, "lstr"]
@@ -262,27 +252,20 @@ def _measure_chain(chain: Chain, inputs: Sequence[Path], n_chunks: int) -> Measu
     }
 
 
-def bench_recipes(inputs: Sequence[Path] = ()) -> Events:
-    """Compare recipes, runtimes and precisions; the result is a JSON object.
+def bench_recipes(inputs: Sequence[Path], progress: ProgressCallback) -> dict:
+    """Compare recipes, runtimes and precisions; return a JSON object.
 
     Values are CPU seconds, because other processes hardly affect them; only a complete run is measured in wall time.
     Inputs (only the first is used) and errors are as for `bench_chain`.
     """
     device = choose_device(None)
     with TemporaryDirectory() as folder:
-        if not inputs:
-            yield Notice("measuring on a rendered video of 320×240 at 30 FPS", warning=False)
-            inputs = rendered(Path(folder), 2 * RUN_CHUNKS)[:1]
-        cores, rows = default_workers(), {}
-        about = {"device": device, "cores": cores, "input": describe(inputs[0]), "weights": "random"}
-
-        def measure_all() -> Measuring[None]:
-            for name in RECIPES:
-                rows[name] = yield from _measure_recipe(name, inputs[0], device)
-
+        path, cores = (inputs or rendered(Path(folder), 2 * RUN_CHUNKS))[0], default_workers()
+        about = {"device": device, "cores": cores, "input": describe(path), "weights": "random"}
         total = sum(2 + len(_variants(name, device)) + 2 * RUN_CHUNKS for name in RECIPES)
-        yield from progress_of(measure_all(), total)
-    yield Finished({**about_machine(), **about, "recipes": rows, "advice": advice(rows, cores)})
+        tick = count_parts(progress, total)
+        rows = {name: measure_recipe(name, path, device, tick) for name in RECIPES}
+    return {**about_machine(), **about, "recipes": rows, "advice": advice(rows, cores)}
 
 
 def _variants(recipe: str, device: str) -> list[tuple[str, Precision]]:
@@ -294,19 +277,19 @@ def _variants(recipe: str, device: str) -> list[tuple[str, Precision]]:
     return [(runtime, precision) for precision in precisions for runtime in runtimes]
 
 
-def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
+def measure_recipe(name: str, path: Path, device: str, tick: Tick) -> dict:
     """Measure the parts of a recipe, and a complete run with the fastest runtime."""
     preset = PRESETS[name]
     with torch_threads(1), ExitStack() as stack:
         start = process_time()
         chunks = list(first_chunks(path, preset, CHUNKS))
         decode = (process_time() - start) / len(chunks)
-        yield
+        tick()
         workers = stack.enter_context(flow_workers(preset.algorithm, device=device))
         start = process_time()
         fields = [workers.submit(chunk.frames).result() if workers else None for chunk in chunks]
         flow = (process_time() - start) / len(chunks)
-        yield
+        tick()
         twostream = build_twostream(preset, WeightSources(), device, "float32")
         chain = Chain(twostream, workers, presets()[RECIPES[name]].model)
         steps: list[float] = []
@@ -334,12 +317,12 @@ def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
                     "real_time": round(default_workers() / whole, 2),
                     "cameras": math.floor(ROOM * default_workers() / whole),
                 }
-            yield
+            tick()
         working = [variant for variant in variants if "failed" not in variant]
         best = min(working, key=lambda variant: variant["processor_seconds_per_second"])
         chain.twostream = networks[best["runtime"], best["precision"]]
-        n_decided, seconds = yield from overlap(chain, path, RUN_CHUNKS)
-        delays = yield from live(chain, path, RUN_CHUNKS)
+        n_decided, seconds = overlap(chain, path, RUN_CHUNKS, tick)
+        delays = live(chain, path, RUN_CHUNKS, tick)
     costs = {"decode_ms": decode, "flow_ms": flow, "lstr_ms": step}
     latency = {f"p{p}": round(1000 * float(np.percentile(delays, p)), 1) for p in (50, 95)}
     return {
@@ -354,20 +337,20 @@ def network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Seque
     # a GPU's batch of 64 images may be larger than the number of measured chunks
     batch = min(twostream.batch, len(chunks))
     twostream.prepare(batch)
+
+    def run(at: int) -> None:
+        for stream in twostream.recipe.streams:
+            pairs = zip(chunks[at : at + batch], fields[at : at + batch], strict=True)
+            images = [twostream.views[stream].cropped(chunk.frames, field) for chunk, field in pairs]
+            twostream.pooled(stream, np.stack(images))
+
+    run(0)  # not counted, because torch reorders weights in it
     measured: list[float] = []
-    is_first = True
-    # The first run is not counted, because torch reorders weights in it.
-    while is_first or sum(measured) < SECONDS:
+    while sum(measured) < SECONDS:
         for at in range(0, len(chunks) - batch + 1, batch):
             start = process_time()
-            part = slice(at, at + batch)
-            for stream in twostream.recipe.streams:
-                pairs = zip_longest(chunks[part], fields[part])
-                images = [twostream.views[stream].cropped(chunk.frames, field) for chunk, field in pairs]
-                twostream.pooled(stream, np.stack(images))
-            if not is_first:
-                measured.append(process_time() - start)
-            is_first = False
+            run(at)
+            measured.append(process_time() - start)
     return float(np.median(measured)) / batch
 
 

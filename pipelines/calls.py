@@ -1,12 +1,12 @@
 """Jobs as Python functions: they return the result, and pass events to a callback."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from lstr.errors import ConfigError, MissingPathError, OutputError
+from lstr.errors import ConfigError, LstrError, MissingPathError, OutputError
 from lstr.extractors.networks.published import named_weights
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
 from lstr.files.remote import Place, place
@@ -59,15 +59,13 @@ def extract(
         show: Is called with each event.
         options: Other fields of `pipelines.features.extraction.ExtractOptions`.
     """
-    check_output(output)
+    check_path(output, "output", OutputError)
     listed = path_list(videos, "videos")
     found: Mapping[str, Place]
     if isinstance(videos, Mapping):
         found = {video_id: place(str(source)) for video_id, source in videos.items()}
     else:
-        found = find_sources(
-            list(map(str, listed)), VIDEO_SUFFIXES, notify=lambda text: show(Notice(text, warning=False))
-        )
+        found = find_sources(listed, VIDEO_SUFFIXES, notify=lambda text: show(Notice(text, warning=False)))
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
     files = weights_for(chosen, named_weights(weights, chosen.streams))
     job = ExtractOptions(
@@ -92,9 +90,11 @@ def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show
         options: Other fields of `pipelines.training.train.TrainOptions`, such as preset="rnn-small" or
             settings={"model.d_model": 64}.
     """
-    check_output(output)
-    chosen = {**check_options(TrainOptions, options, "train"), "features": path_list(features, "features")}
-    return result_of(training(TrainOptions(output, labels=labels, **chosen)), show)
+    check_path(output, "output", OutputError)
+    check_path(labels, "labels")
+    chosen = check_options(TrainOptions, options, "train")
+    folders = path_list(features, "features")
+    return result_of(training(TrainOptions(output, features=folders, labels=labels, **chosen)), show)
 
 
 def evaluate(
@@ -112,6 +112,7 @@ def evaluate(
         options: Other fields of `pipelines.evaluation.evaluate.EvaluateOptions`, such as subset="testing" or
             mode="stream".
     """
+    check_path(labels, "labels")
     chosen = check_options(EvaluateOptions, options, "evaluate")
     paths, folders = path_list(checkpoints, "checkpoints"), path_list(features, "features")
     job = EvaluateOptions(paths, features=folders, labels=labels, **chosen)
@@ -133,10 +134,10 @@ def finetune(
         options: Other fields of `pipelines.training.finetune.FinetuneOptions`, such as stream="flow" or
             settings={"epochs": 10}.
     """
-    check_output(output)
-    films, files = (list(map(str, path_list(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
+    check_path(output, "output", OutputError)
     chosen = check_options(FinetuneOptions, options, "finetune")
-    return result_of(finetuning(FinetuneOptions(films, files, output, **chosen)), show)
+    job = FinetuneOptions(path_list(videos, "videos"), path_list(labels, "labels"), output, **chosen)
+    return result_of(finetuning(job), show)
 
 
 def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn, **options: Any) -> Learnt:
@@ -152,10 +153,10 @@ def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn
         options: Other fields of `pipelines.learning.plan.LearnOptions`, such as seconds=900 or
             settings={"epochs": 20}.
     """
-    check_output(output)
-    films, files = (list(map(str, path_list(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
+    check_path(output, "output", OutputError)
     chosen = check_options(LearnOptions, options, "learn")
-    return result_of(learning(LearnOptions(films, files, output, **chosen)), show)
+    job = LearnOptions(path_list(videos, "videos"), path_list(labels, "labels"), output, **chosen)
+    return result_of(learning(job), show)
 
 
 def convert(sources: Paths, to: str, output: str | Path | None = None, **options: Any) -> Conversion:
@@ -168,18 +169,20 @@ def convert(sources: Paths, to: str, output: str | Path | None = None, **options
     return convert_all(path_list(sources, "sources"), to, Path(output) if output else None, chosen)
 
 
-def check_output(output: Any) -> None:
-    """Raise OutputError for a value that is not a path: str(None) would be the name of a folder."""
-    if not isinstance(output, str | PathLike) or not str(output):
-        raise OutputError(f"The output is {output!r}, which is not a path.", "name a file or folder.")
+def check_path(path: Any, name: str, error_type: type[LstrError] = MissingPathError) -> None:
+    """Raise an error for a value that is not a path: str(None) would be the name of a folder."""
+    if not isinstance(path, str | PathLike) or not str(path):
+        raise error_type(f"The argument {name} is {path!r}, which is not a path.", "name a file or folder.")
 
 
-def path_list(paths: Paths | Mapping[str, Any], name: str) -> list[str | Path]:
+def path_list(paths: Any, name: str) -> list[str]:
     """Return one or more paths as a list. Raises MissingPathError without a path."""
-    listed = [paths] if isinstance(paths, str | Path) else list(paths)
+    listed = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     if not listed:
         raise MissingPathError(f"The argument {name} is empty.", "name one or more paths.")
-    return listed
+    for path in listed:
+        check_path(path, name)
+    return list(map(str, listed))
 
 
 def check_options(kind: Any, options: Mapping[str, Any], call: str) -> dict[str, Any]:

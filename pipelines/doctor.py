@@ -4,7 +4,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -45,9 +45,11 @@ def examine() -> list[Finding]:
         findings += [
             check("optical flow", check_flow),
             check("networks", check_networks),
-            check_gpu(),
-            *check_gpu_flow(),
+            gpu := check_gpu(),
         ]
+        if gpu.ok:
+            # optional, because the CPU can compute flow too
+            findings.append(check("optical flow on the GPU", check_gpu_flow, failed=None))
     # Optional parts; if they are missing, this is not a failure
     if default := default_model():
         findings.append(Finding("default model", True, str(default)))
@@ -62,16 +64,16 @@ def examine() -> list[Finding]:
     return findings
 
 
-def check(what: str, find: Callable[[], tuple[str, str]]) -> Finding:
-    """Return the result and the hint of a function as a finding; an error becomes a failed finding."""
+def check(what: str, find: Callable[[], tuple[str, str]], failed: bool | None = False) -> Finding:
+    """Return the result and the hint of a function as a finding; `failed` is its `ok` after an error."""
     try:
         return Finding(what, True, *find())
     except ExtractorError as error:
-        return Finding(what, False, str(error), error.hint)
+        return Finding(what, failed, str(error), error.hint)
     except (ImportError, OSError, RuntimeError) as error:
         # servers without a desktop lack shared libraries that OpenCV needs
         lacks = "cannot open shared object file" in str(error)
-        return Finding(what, False, str(error), LIBRARIES if lacks else "make clean install")
+        return Finding(what, failed, str(error), LIBRARIES if lacks else "make clean install")
 
 
 def check_flow() -> tuple[str, str]:
@@ -108,22 +110,13 @@ def check_gpu() -> Finding:
     return Finding("GPU", None, found, CPU_BUILD)
 
 
-def check_gpu_flow() -> Iterator[Finding]:
-    """Yield the kernel that computes flow on the GPU, after it has solved a pair; nothing without a GPU."""
-    import torch
-
+def check_gpu_flow() -> tuple[str, str]:
+    """Return the kernel that computes flow on the GPU, after it has solved a pair, and hints for a faster one."""
     from lstr.extractors.flow.tvl1_gpu import open_solver
 
-    if not torch.cuda.is_available():
-        return
-    what = "optical flow on the GPU"
-    try:
-        solver = open_solver("cuda")
-    except ExtractorError as error:  # optional, because the CPU can compute flow too
-        yield Finding(what, None, str(error), error.hint)
-        return
+    solver = open_solver("cuda")
     about = f"TV-L1 by the {solver.name} kernel ({solver.about}); one pair of 16x16 pixels solved"
-    yield Finding(what, True, about, " ".join([*solver.warnings, *(error.hint for error in solver.failures)]).strip())
+    return about, " ".join([*solver.warnings, *(error.hint for error in solver.failures)]).strip()
 
 
 def notes() -> str:

@@ -41,11 +41,9 @@ def failure_of(error: Exception, subject: object) -> Failure:
     Raises OutputError for a full disk and deleted output, ExhaustedError for lack of memory and a lost GPU, and
     BrokenPipeError for a closed standard output.
     """
-    if isinstance(error, OutputError):
-        # a name that is too long affects only this source
-        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENAMETOOLONG:
-            raise error
-    if isinstance(error, ExhaustedError):
+    # a name that is too long affects only this source
+    is_long_name = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ENAMETOOLONG
+    if isinstance(error, ExhaustedError) or (isinstance(error, OutputError) and not is_long_name):
         raise error
     if isinstance(error, LstrError):
         return Failure(str(error), error.hint)

@@ -13,9 +13,9 @@ from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import FrameReader
 from lstr.files.content import read_object
 from lstr.pipelines.annotations.label_files import describe_labels, is_label_file
+from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model, refusals
 from lstr.pipelines.progress import ProgressCallback
 
-ZIP = b"PK\x03\x04"
 CHECKPOINTS = (".pt", ".pth", ".tar")
 
 
@@ -30,7 +30,8 @@ def describe(
         progress: Is called while a feature folder is read.
 
     Returns:
-        A JSON object with the entry `kind`. Errors are raised as when the file is used.
+        A JSON object with the entry `kind`; a model file also has its `card`, a text. Errors are raised as when the
+        file is used.
     """
     path = Path(path)
     if not path.exists():
@@ -54,18 +55,15 @@ def describe(
         except MissingPathError:
             if is_label_file(path):
                 return describe_labels(path)
+            if work := next((parent for parent in path.absolute().parents if parent.suffix == ".learn"), None):
+                hint = f"name the model file next to {work.name}."
+                raise MissingPathError(f"{path} is in a working folder of `lstr learn`.", hint) from None
             raise
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if not path.is_file():  # opening a FIFO would block
         raise MissingPathError(f"{path} is not a regular file.", "name a file or a folder.")
-    # torch's checkpoints are ZIP files too, so only the content identifies a model file.
-    with path.open("rb") as file:
-        is_zip = file.read(len(ZIP)) == ZIP
-    if is_zip or path.suffix == ".lstr":
-        from lstr.pipelines.model_files.model_file import is_meant_as_model
-
-        if is_meant_as_model(path):
-            return _describe_model_file(path)
+    if is_meant_as_model(path):
+        return _describe_model_file(path)
     if path.suffix in CHECKPOINTS:
         return _describe_checkpoint(path, settings)
     if is_label_file(path):
@@ -213,13 +211,13 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
     from lstr.extractors.networks.weights_file import sha256_of
     from lstr.labels.label_set import actions_of
     from lstr.pipelines.model_files.card import exported_in_words
-    from lstr.pipelines.model_files.model_file import open_model, refusals
 
     model = open_model(path)
     with refusals(path):
         about, extra = model.about, model.about["checkpoint"]["extra"]
         return {
             "kind": "model file",
+            "card": model.card(),
             "title": about["title"],
             "format": about["format"],
             **_present(demo=about.get("demo") is True),

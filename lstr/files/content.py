@@ -83,10 +83,10 @@ def read_jsonl(path: Place) -> list[Any]:
     return values
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if it cannot be read."""
+def read_object(place: Place) -> dict[str, Any] | None:
+    """Return the JSON object in a local or remote file; None if it cannot be read."""
     with suppress(OSError, ValueError, RecursionError):
-        values = json.loads(read_text(path, most=MOST_TEXT))
+        values = json.loads(read_text(place, most=MOST_TEXT) if isinstance(place, Path) else place.read() or b"")
         return values if isinstance(values, dict) else None
     return None
 

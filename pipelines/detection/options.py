@@ -51,6 +51,8 @@ class Limits:
         """Return the chosen chunks of a source with `n_chunks`. Raises VideoError if no chunk is chosen."""
         first, end = self.span(clock)
         chosen = range(first, n_chunks if end is None else min(end, n_chunks))[: self.max_chunks]
+        if not n_chunks:
+            raise VideoError(f"{name} has no chunk.", "use a longer video, or features with at least one row.")
         if not chosen:
             raise VideoError(
                 f"{name} ends after {clock.at(n_chunks):g} s, before the start at {self.start:g} s.",

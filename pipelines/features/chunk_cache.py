@@ -150,10 +150,9 @@ class ChunkCache:
         try:
             record = json.loads(_record(array).read_text(encoding="utf-8"))
             chunks = open_array(array)
-            shape = tuple(record["shape"])
-            if chunks.shape != shape or chunks.dtype != np.uint8 or len(record["crc32"]) != len(chunks):
+            if chunks.shape != tuple(record["shape"]) or chunks.dtype != np.uint8 or record["sha256"] != sha256:
                 return None
-            if record["decoded"]["chunks"] != len(chunks) or record["sha256"] != sha256:
+            if not len(chunks) == len(record["crc32"]) == record["decoded"]["chunks"]:
                 return None
         except (OSError, ValueError, EOFError, KeyError, TypeError):
             return None
@@ -185,10 +184,9 @@ class ChunkCache:
             OutputError: There is not enough space.
         """
         video, reader, chunks = opened
-        shape, keeps = self.shape(video), self.recipe.get(KEEPS)
+        shape, keeps, array = self.shape(video), self.recipe.get(KEEPS), self._array(sha256)
         self.make_room(video.n_chunks * math.prod(shape), {self._array(other) for other in keep})
         in_flight = workers.ahead if workers else FRAMES_AHEAD
-        array = self._array(sha256)
         checks: list[int] = []
         submitted = ((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
         with replacing(array) as temporary:
@@ -229,7 +227,7 @@ class ChunkCache:
         width, height = video.size(self.recipe["long_side"])
         return planes_of(self.recipe), height, width
 
-    def make_room(self, wanted: int, keep: Collection[Path] = ()) -> None:
+    def make_room(self, wanted: int, keep: Collection[Path]) -> None:
         """Remove the least recently used videos until `wanted` more bytes fit. Raises OutputError if they cannot."""
         sizes, last_uses = dict[Path, int](), dict[Path, float]()
         for array in self.root.glob("*/*.npy"):
@@ -265,21 +263,15 @@ def find_cache(named: str | Path | None) -> Path | None:
     return path if path.is_dir() else None
 
 
-def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
-    """Return the caches in `root` that have all inputs for a recipe's features.
+def caches_of(root: Path, made: Mapping[str, Any]) -> list[ChunkCache]:
+    """Return the caches in `root` whose chunks contain those of the chunk recipe `made`: with flow or more frames.
 
     Features without flow can use chunks with any flow, and all features can use chunks with all colours.
     """
-    return [cache for made in serving(chunk_recipe(recipe)) if (cache := ChunkCache(root, made)).path.is_dir()]
-
-
-def serving(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the chunk recipe `made`, then chunk recipes that contain at least as much: with flow or more frames."""
-    algorithms = (made["flow_algorithm"], *(() if made["flow_algorithm"] else ALGORITHMS.values()))
-    plain = {name: value for name, value in made.items() if name != KEEPS}
-    more = [made] if made.get(KEEPS) == COLOUR else [made, plain | {KEEPS: COLOUR}]
-    for algorithm in algorithms:
-        yield from (kept | {"flow_algorithm": algorithm} for kept in more)
+    algorithms = [made["flow_algorithm"]] if made["flow_algorithm"] else [None, *ALGORITHMS.values()]
+    recipes = [{**made, "flow_algorithm": algorithm} for algorithm in algorithms]
+    caches = [ChunkCache(root, each | more) for each in recipes for more in ({}, {KEEPS: COLOUR})]
+    return [*{cache.path: cache for cache in caches if cache.path.is_dir()}.values()]
 
 
 def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str | None) -> dict[str, Any]:

@@ -91,7 +91,6 @@ class Split:
 
     @property
     def dims(self) -> tuple[int, int]:
-        """Return the widths of the RGB and the flow features."""
         return self.videos[0].features.dims
 
     def narrowed(self, config: WindowConfig, streams: Collection[str] = ()) -> "Split":
@@ -121,16 +120,14 @@ class Split:
 
     @property
     def n_chunks(self) -> int:
-        """Total number of chunks."""
         return sum(len(video.features) for video in self.videos)
 
     @property
     def clock(self) -> Clock:
-        """The clock of its chunks."""
         return self.folder.clock
 
 
-def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
+def subset_of(labels: Labels, wanted: str | None, option: str) -> str:
     """Return the `wanted` subset, or the default one for evaluation: `testing` if it exists, else `validation`.
 
     Raises LabelsError if the labels have no such subset.
@@ -315,9 +312,8 @@ def training_videos(loaded: Checkpoint, ids: Iterable[str]) -> list[str]:
 
 def training_overlap(loaded: Checkpoint) -> dict[str, Any] | None:
     """Return how many training videos of a checkpoint its networks were trained on, by stream; None without any."""
-    data = loaded.extra.get("data")
-    stored = data.get("seen") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(stored, dict):
-        return None
-    streams = [stream for stream in STREAMS if stream in str(stored.get("streams"))]
-    return {"videos": stored.get("videos"), "of": data.get("videos"), "streams": streams}
+    match loaded.extra.get("data"):
+        case {"seen": dict(seen), **data}:
+            streams = [stream for stream in STREAMS if stream in str(seen.get("streams"))]
+            return {"videos": seen.get("videos"), "of": data.get("videos"), "streams": streams}
+    return None

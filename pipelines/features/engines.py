@@ -247,8 +247,7 @@ def over_cluster(
     from ray import exceptions
 
     contents: dict[str, np.ndarray] = {}
-    for stream in STREAMS:
-        path = config.weights.get(stream)
+    for stream, path in config.weights.items():
         for name, file in network_files(path, stream).items() if path else ():
             if file.suffix == TENSORS:  # safetensors and networks of model files are sent as an equal .pth
                 content = io.BytesIO()
@@ -258,7 +257,7 @@ def over_cluster(
                 contents[name] = np.fromfile(file, np.uint8)
     weights: Any = ray.put(contents)  # a reference: Ray sends the weights once to each node
     config = replace(config, output=_absolute(config.output), weights={})
-    task = ray.remote(num_cpus=portion[0], num_gpus=portion[1], max_retries=RETRIES)(_extract)
+    task = ray.remote(num_cpus=portion[0], num_gpus=portion[1], max_retries=RETRIES)(extract_on_node)
     waiting, known = iter(to_do.items()), nodes()
     running: dict[Any, tuple[str, Place]] = {}  # by Ray's reference to the task
     if to_do and not count_room(portion, known.values()):
@@ -304,7 +303,7 @@ def _absolute(place: Place) -> Place:
 _worker: tuple[ExtractOptions, VideoExtractor, ExitStack] | None = None  # kept in this process for the next video
 
 
-def _extract(
+def extract_on_node(
     video_id: str, source: Place, config: ExtractOptions, weights: Mapping[str, np.ndarray], version: str
 ) -> Outcome:
     """Extract one video as a task on a node, unless an earlier attempt that seemed lost has finished it."""

@@ -13,7 +13,7 @@ from lstr.extractors.networks.runtime import choose_runtime
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import run_on
 from lstr.files.remote import Place
-from lstr.pipelines.features.chunk_cache import caches_of
+from lstr.pipelines.features.chunk_cache import caches_of, chunk_recipe
 from lstr.pipelines.features.engines import (
     Portion,
     cluster,
@@ -112,7 +112,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             elif processes > 1:
                 engine = partial(over_processes, config=config, processes=processes, gpus=count_gpus(device))
             else:
-                caches = caches_of(options.cache, twostream.recipe) if options.cache else []
+                caches = caches_of(options.cache, chunk_recipe(twostream.recipe)) if options.cache else []
                 networks = FoldNetworks(twostream, options.without)
                 at_once = GPU_READERS if device != "cpu" else 1
                 extractor = VideoExtractor(folder, networks, flow, caches, options.allow_damaged, at_once)

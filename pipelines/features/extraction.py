@@ -72,7 +72,6 @@ class ExtractOptions:
     """`ray` uses the cluster at $RAY_ADDRESS, else one that runs on this machine, else only this machine"""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an invalid value."""
         check_fields(self)
 
 
@@ -188,7 +187,6 @@ class Plan:
     share: Share
 
     def of(self, state: str) -> list[PlannedVideo]:
-        """Return the videos in a state."""
         return [video for video in self.videos if video.state == state]
 
     def to_dict(self) -> dict[str, Any]:
@@ -242,21 +240,19 @@ def make_plan(
 
     def look(video: tuple[str, Place]) -> tuple[PlannedVideo, dict[str, Any]]:
         video_id, source = video
-        before = failures.get(video_id, "")
         if record := folder.find_record(video_id, source) if folder else None:
             return PlannedVideo(video_id, source, "done", record["duration"], record["chunks"]), record
+        planned = PlannedVideo(video_id, source, "to do", failed_before=failures.get(video_id, ""))
         if isinstance(source, RemoteFile):
             # Packets are exact, but need a download of the whole file; the header may be wrong.
             seconds = announced_seconds(source)
-            chunks = int(seconds / CHUNK_SECONDS)
-            return PlannedVideo(video_id, source, "to do", seconds, chunks, failed_before=before), {}
+            return replace(planned, seconds=seconds, chunks=int(seconds / CHUNK_SECONDS)), {}
         try:
             with PROBE:
                 probed = probe(source)
         except Exception as error:
-            reason = failure_of(error, source).reason
-            return PlannedVideo(video_id, source, "unreadable", reason=reason, failed_before=before), {}
-        return PlannedVideo(video_id, source, "to do", probed.duration, probed.n_chunks, failed_before=before), {}
+            return replace(planned, state="unreadable", reason=failure_of(error, source).reason), {}
+        return replace(planned, seconds=probed.duration, chunks=probed.n_chunks), {}
 
     looks = [found for _, found in map_in_threads(look, videos.items())]
     made_by = folder.recipe if folder else recipe.recipe if isinstance(recipe, StoredRecipe) else recipe

@@ -123,8 +123,7 @@ def find_files(path: Path, folders: Mapping[str, Path]) -> dict[str, dict[str, P
     if not folders:
         stems = [file.stem for file in files_below(path)]
         endings = {stream: f"_{stream}" for stream in MODEL_STREAMS}
-        has_both = all(any(stem.endswith(ending) for stem in stems) for ending in endings.values())
-        if not has_both or not all(stem.endswith((*endings.values(),)) for stem in stems):
+        if {"".join(stem.rpartition("_")[1:]) for stem in stems} != {*endings.values()}:
             endings = {"rgb": ""}
     found: dict[str, dict[str, Path]] = {stream: {} for stream in endings}
     for stream, ending in endings.items():

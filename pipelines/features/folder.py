@@ -9,7 +9,8 @@ the published features; any other folder of .npy, .npz and .pt files needs a rat
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lstr.extractors.networks.weights_file import is_weights_folder, sha256_of
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES, streams_of_model
 from lstr.files.arrays import open_array
+from lstr.files.content import read_object
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.features.feature_files import (
     FORMS,
@@ -39,7 +41,7 @@ from lstr.pipelines.features.feature_files import (
     refuse_pickles,
     stream_folders,
 )
-from lstr.pipelines.features.output_folder import read_recipe, read_record
+from lstr.pipelines.features.output_folder import open_output
 from lstr.pipelines.model_files.networks import ALLOW, ARRAYS, mismatch_warnings, recipe_of, store_in_words
 from lstr.pipelines.progress import ProgressCallback
 
@@ -55,7 +57,6 @@ class FeatureFolder:
     files: Mapping[str, Mapping[str, Path]]  # the files of each stream, by video id
     recipe: Recipe | None  # None for features of other programs
     stated: Stated | None = None  # the description of features that are not in the layout above; None for this layout
-    _widths: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def path(self) -> Path | str:
@@ -96,15 +97,13 @@ class FeatureFolder:
         clock = self.stated.clock.to_dict() if self.stated.clock else {}
         named = {"name": self.stated.name} if self.stated.name else {}
         formats = {s: ", ".join(sorted({f.suffix[1:] for f in files.values()})) for s, files in self.files.items()}
-        return {**clock, **named, "widths": {stream: self._width(stream) for stream in self.files}, "formats": formats}
+        return {**clock, **named, "widths": self.widths, "formats": formats}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the streams' folders."""
         return tuple(dict.fromkeys(folder.name for folder in self.folders.values()))
 
     def only(self, streams: Collection[str]) -> "FeatureFolder":
-        """Return this folder with only these streams."""
         folders = {stream: path for stream, path in self.folders.items() if stream in streams}
         files = {stream: self.files[stream] for stream in folders}
         return replace(self, folders=folders, files=files, recipe=self.recipe and self.recipe.narrowed([*folders]))
@@ -165,25 +164,25 @@ class FeatureFolder:
                 f"{video_id!r} has {length} chunks in {self.path}, but {record['chunks']} in its record.", repair
             )
         if self.stated is not None:
-            for stream in self.folders:
-                self._width(stream)
+            self.widths  # noqa: B018 - reading it checks it
         return {stream: FeatureRows([file], length) for stream, file in found.items()}
 
-    def _width(self, stream: str) -> int:
-        """Return the width of a stream of another program. The first call reads the header of each file.
+    @cached_property
+    def widths(self) -> dict[str, int]:
+        """The widths of the streams of another program, from the headers of all files.
 
         Raises RecipeError for a video with a different width than most videos.
         """
-        if stream not in self._widths:
-            widths = {video_id: open_file(self.files[stream][video_id]).shape[1] for video_id in self.ids()}
-            usual = max(set(widths.values()), key=list(widths.values()).count)
-            if wrong := next((name for name, width in widths.items() if width != usual), None):
+        usual = {}
+        for stream, files in self.files.items():
+            widths = {video_id: open_file(files[video_id]).shape[1] for video_id in self.ids()}
+            usual[stream] = max(set(widths.values()), key=list(widths.values()).count)
+            if wrong := next((name for name, width in widths.items() if width != usual[stream]), None):
                 raise RecipeError(
-                    f"{wrong!r} in {self.folders[stream]} has width {widths[wrong]}; most videos have {usual}.",
+                    f"{wrong!r} in {self.folders[stream]} has width {widths[wrong]}; most videos have {usual[stream]}.",
                     "store each array as (rows, width), or move this file out of the folder.",
                 )
-            self._widths[stream] = usual
-        return self._widths[stream]
+        return usual
 
     def array(self, stream: str, video_id: str) -> Path:
         """Return the path of an array, which may not exist."""
@@ -198,7 +197,7 @@ class FeatureFolder:
 
     def read_record(self, video_id: str) -> dict[str, Any] | None:
         """Return a video's record; None if it is missing or unreadable."""
-        return read_record(self.record(video_id))
+        return read_object(self.record(video_id))
 
 
 def open_folders(
@@ -224,7 +223,7 @@ def open_folders(
                 f"{both} different features: {sorted({first.names, other.names})}.",
                 "name the same two in both with --set rgb_features=NAME and --set flow_features=NAME.",
             )
-        if {one.stated and one.stated.clock for one in (first, other)} != {first.stated and first.stated.clock}:
+        if (other.stated and other.stated.clock) != (first.stated and first.stated.clock):
             raise RecipeError(f"{both} features of different rates.", "use features of one rate.")
         if twice := ids.intersection(other.ids()):
             where = ", ".join(map(str, paths))
@@ -269,8 +268,8 @@ def open_features(
             f"make features with them: `lstr extract VIDEOS -o FEATURES --recipe {shlex.quote(str(path))}`.",
         )
     named = {stream: name for stream, name in (("rgb", rgb), ("flow", flow)) if name}
-    if (path / "recipe.json").exists():
-        recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
+    if output := open_output(path):
+        recipe = output.recipe
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name != made.get(stream) for stream, name in named.items()):
             raise RecipeError(

@@ -19,7 +19,7 @@ from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import STREAMS
 from lstr.files.arrays import HEADER_BYTES, ZIP, open_array, read_header, signature, signature_of
 from lstr.files.atomic import check_exists, scratch, unwritable, write_bytes, write_text
-from lstr.files.content import read_jsonl, write_jsonl
+from lstr.files.content import read_jsonl, read_object, write_jsonl
 from lstr.files.remote import Place, content_of
 from lstr.pipelines.features.feature_files import ids_below
 
@@ -36,11 +36,9 @@ class OutputFolder:
     recipe: Recipe
 
     def array(self, stream: str, video_id: str) -> Any:
-        """Return the path of an array."""
         return self.path.joinpath(self.recipe.parts[stream].folder(stream), f"{video_id}.npy")
 
     def record(self, video_id: str) -> Any:
-        """Return the path of a video's record."""
         return self.path.joinpath("records", f"{video_id}.json")
 
     def find_record(self, video_id: str, source: Place) -> dict[str, Any] | None:
@@ -48,7 +46,7 @@ class OutputFolder:
 
         At a URL this takes eleven small requests. Raises MissingPathError if the URL cannot be reached.
         """
-        record = read_record(self.record(video_id))
+        record = read_object(self.record(video_id))
         # In doubt the video is extracted again, which is safe; a wrong "done" would not be.
         try:
             stat = source.stat()
@@ -102,7 +100,7 @@ class OutputFolder:
         if isinstance(self.path, Path):
             for video_id in sorted(ids_below(self.path / "records", ".json")):
                 is_whole = all(self.array(stream, video_id).exists() for stream in self.recipe.streams)
-                if is_whole and (record := read_record(self.record(video_id))):
+                if is_whole and (record := read_object(self.record(video_id))):
                     videos.append(record)
         else:  # checking the arrays would take requests for each video
             for _, content in sorted(self.path.joinpath("records").contents().items()):
@@ -126,7 +124,12 @@ def open_output(path: Place) -> OutputFolder | None:
     """Open the feature folder of an extraction; None if it is missing. Raises RecipeError."""
     place = path.joinpath("recipe.json")
     content = content_of(place)
-    return None if content is None else OutputFolder(path, read_recipe(content, place))
+    if content is None:
+        return None
+    try:
+        return OutputFolder(path, Recipe.from_dict(json.loads(content), place))
+    except (ValueError, RecursionError) as error:
+        raise RecipeError(f"{place} is not JSON.", "extract into a new folder.") from error
 
 
 def create_output(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -> OutputFolder:
@@ -155,15 +158,6 @@ def create_output(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -
         write_bytes(path.joinpath("calibration.pt"), [content.getvalue()])
     write_text(path.joinpath("recipe.json"), recipe.to_json() + "\n")
     return OutputFolder(path, recipe)
-
-
-def read_record(place: Place) -> dict[str, Any] | None:
-    """Return the record of a video; None if it is missing or unreadable."""
-    try:
-        record = json.loads(content_of(place) or b"")
-    except (OSError, ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def streams_trained_on(record: Mapping[str, Any] | None) -> Sequence[str] | None:
@@ -200,11 +194,3 @@ def read_calibration(folder: Place) -> dict[str, Any]:
     if not is_tables:
         raise RecipeError(f"{path} is damaged, or contains no tables of tensors.", "extract into a new folder.")
     return found
-
-
-def read_recipe(content: str | bytes, name: object) -> Recipe:
-    """Parse the content of a recipe.json; `name` is its path or URL. Raises RecipeError."""
-    try:
-        return Recipe.from_dict(json.loads(content), name)
-    except (ValueError, RecursionError) as error:
-        raise RecipeError(f"{name} is not JSON.", "extract into a new folder.") from error

@@ -40,7 +40,6 @@ class StoredRecipe:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams of the recipe."""
         return self.recipe.streams
 
     @property
@@ -55,15 +54,13 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
     Existing features in `output` keep theirs. For a new folder it is `faithful` on a GPU and `fast` on a CPU, where ten
     crops of flow take most of the time.
     """
-    begun = open_output(output)
-    made = {stream: (part.network, part.crops) for stream, part in begun.recipe.parts.items()} if begun else {}
-    for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
-        parts = PRESETS[name].parts
-        known = {stream: (part.network, part.crops) for stream, part in parts.items()}
-        if made and made.items() <= known.items():
-            return name, f"as in {output}"
-    if begun and isinstance(output, Path):
-        return str(output), f"the one of the features in {output}"
+    if begun := open_output(output):
+        made = {(stream, part.network, part.crops) for stream, part in begun.recipe.parts.items()}
+        for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
+            if made <= {(stream, part.network, part.crops) for stream, part in PRESETS[name].parts.items()}:
+                return name, f"as in {output}"
+        if isinstance(output, Path):
+            return str(output), f"the one of the features in {output}"
     if (device or default_device()) == "cpu":
         return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
     return "faithful", "on a GPU, as published"
@@ -137,8 +134,8 @@ def choose_recipe(
     wanted = {stream: network for stream, network in (networks or {}).items() if network}
     chosen = STREAMS if streams in (None, "both") else streams_of_model((streams,))
     if isinstance(recipe, StoredRecipe):
-        options = [f"--set recipe.precision={precision}"] if precision not in (None, recipe.recipe.precision) else []
-        options += [f"--set recipe.flow_algorithm={algorithm}"] if algorithm not in (None, recipe.algorithm) else []
+        values = (("precision", precision, recipe.recipe.precision), ("flow_algorithm", algorithm, recipe.algorithm))
+        options = [f"--set recipe.{name}={value}" for name, value, own in values if value not in (None, own)]
         options += [f"--set recipe.{stream}.network" for stream in wanted]
         if options:
             raise RecipeError(
@@ -173,16 +170,12 @@ def weights_for(recipe: Preset | StoredRecipe, chosen: Mapping[str, str | None])
 
     Raises WeightsError for weights of a stream that the recipe lacks, and for missing weights.
     """
+    if other := next((stream for stream, path in chosen.items() if path and stream not in recipe.streams), None):
+        raise WeightsError(
+            f"Weights are given for {other}, but the recipe has no {other} stream.", f"leave out --weights {other}."
+        )
     found: dict[str, str | None] = {}
-    for stream in dict.fromkeys((*recipe.streams, *chosen)):
-        path = chosen.get(stream)
-        if path and stream not in recipe.streams:
-            raise WeightsError(
-                f"Weights are given for {stream}, but the recipe has no {stream} stream.",
-                f"leave out --weights {stream}.",
-            )
-        named = None
-        if stream in recipe.streams:
-            named = recipe.parts[stream].weights if isinstance(recipe, Preset) else recipe.weights.get(stream)
-        found[stream] = path or (named and find_weights(named, stream))
+    for stream in recipe.streams:
+        named = recipe.parts[stream].weights if isinstance(recipe, Preset) else recipe.weights.get(stream)
+        found[stream] = chosen.get(stream) or (named and find_weights(named, stream))
     return found

@@ -1,6 +1,5 @@
 """Build the networks of an extraction, and extract one video to its arrays and record; used by all engines."""
 
-import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, TypeVar
@@ -36,7 +35,7 @@ from lstr.files.content import write_json
 from lstr.files.remote import Place, RemoteFile
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.failures import failure_of, skip_failure
-from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, decoded_facts
+from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, chunk_recipe, decoded_facts
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, open_output, read_calibration
 from lstr.pipelines.features.recipes import StoredRecipe
@@ -46,7 +45,6 @@ T = TypeVar("T")
 SAMPLED_VIDEOS = 50  # at least; up to twice this number of videos is probed for the most common aspect ratio
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance per channel
 CACHED_FOLDS = 4  # pairs of fold networks in memory; each takes about 100 MB, and a second to build
-MAX_NAME_BYTES = 250  # leaves room for .json within the limit of file systems
 
 
 def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
@@ -273,8 +271,6 @@ class VideoExtractor:
         """
         start = perf_counter()
         try:
-            if len(os.fsencode(PurePath(video_id).name)) > MAX_NAME_BYTES:
-                raise VideoError(f"The name of {source} is too long for a feature file.", "rename the video.")
             with self.folder.staged(video_id) as target, local_copy(source) as (path, origin):
                 record, note = yield from self._write(video_id, path, origin, target)
         except Exception as error:
@@ -302,11 +298,9 @@ class VideoExtractor:
         chosen, about_networks = self.networks.of(video_id, sha256)
         twostream = copy(chosen)  # a copy has separate timings
         start, note = perf_counter(), ""
-        cached = None
-        for found in (cache.find(sha256) for cache in self.caches) if sha256 else ():
-            if found is not None and (self.allow_damaged or not found.record["decoded"]["decode_errors"]):
-                cached = found
-                break
+        found = (cache.find(sha256) for cache in self.caches) if sha256 else ()
+        usable = (v for v in found if v and (self.allow_damaged or not v.record["decoded"]["decode_errors"]))
+        cached = next(usable, None)
         if cached is not None:
             facts = dict(cached.record["decoded"])
             if "flow" not in twostream.recipe.streams:
@@ -372,7 +366,7 @@ def open_worker(config: ExtractOptions) -> Iterator[VideoExtractor]:
     sources = WeightSources(config.weights, read_calibration(config.output), recipe.calibrated_on)
     device = choose_device(config.device)
     networks = FoldNetworks(run_on(rebuild_twostream(recipe, sources, device), config.runtime, threads), config.without)
-    caches = caches_of(config.cache, recipe) if config.cache else []
+    caches = caches_of(config.cache, chunk_recipe(recipe)) if config.cache else []
     with flow_workers(recipe.algorithm, threads, device=device) as flow:
         yield VideoExtractor(folder, networks, flow, caches, config.allow_damaged)
 

@@ -18,7 +18,7 @@ from lstr.files.remote import Place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, actions_of, subset_named
 from lstr.labels.video_ids import recording_of
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
-from lstr.pipelines.features.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving
+from lstr.pipelines.features.chunk_cache import CachedVideo, ChunkCache, caches_of, chunk_recipe
 from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.features.output_folder import map_in_threads
 from lstr.pipelines.progress import Failed, Notice, Progress
@@ -340,5 +340,5 @@ def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, Cache
 
 def find_chunks(cache: ChunkCache, sha256: str) -> CachedVideo | None:
     """Return the cached chunks of a video file, also from a cache with more planes than needed."""
-    caches = (ChunkCache(cache.root, made) for made in serving(cache.recipe))
+    caches = caches_of(cache.root, cache.recipe)
     return next((found for place in caches if (found := place.find(sha256))), None)

@@ -9,7 +9,7 @@ import numpy as np
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.run import TwoStream
 from lstr.files.remote import Place
-from lstr.pipelines.features.chunk_cache import caches_of
+from lstr.pipelines.features.chunk_cache import caches_of, chunk_recipe
 from lstr.pipelines.features.extraction import Outcome, resume
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import OutputFolder
@@ -45,6 +45,6 @@ def extract_all(
     at_once: int = 1,
 ) -> list[Outcome]:
     """Extract videos in this process; return the Outcome of each."""
-    caches = caches_of(cache, twostream.recipe) if cache else []
+    caches = caches_of(cache, chunk_recipe(twostream.recipe)) if cache else []
     extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches, at_once=at_once)
     return [event for event in resume(videos, folder, extractor.engine) if isinstance(event, Outcome)]

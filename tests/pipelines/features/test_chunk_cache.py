@@ -17,7 +17,7 @@ from lstr.extractors.video.reader import open_chunks
 from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, chunk_recipe
 from lstr.pipelines.features.extraction import ExtractOptions
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.output_folder import create_output, read_record
+from lstr.pipelines.features.output_folder import create_output
 from lstr.pipelines.features.video import open_worker
 from tests.support.extraction import assert_same_features, extract_all, return_value
 from tests.support.finetuned import SMALL
@@ -76,12 +76,12 @@ def extract(videos, path, twostream, workers, cache=None):
 
 def test_the_cache_is_keyed_by_file_and_recipe(finetuned, twostream, copied, tmp_path):
     source = Path(shutil.copy(finetuned.videos["scene_00"], tmp_path / "renamed.mp4"))
-    (cache,) = caches_of(copied, twostream.recipe)
+    (cache,) = caches_of(copied, chunk_recipe(twostream.recipe))
     assert len(cache.find(sha256_of(source))) == 16
     assert ChunkCache(copied, cache.recipe | {"long_side": 64}).find(sha256_of(source)) is None
-    assert caches_of(copied, replace(twostream.recipe, long_side=64)) == []
+    assert caches_of(copied, chunk_recipe(replace(twostream.recipe, long_side=64))) == []
     for stream in ("rgb", "flow"):
-        assert [c.path for c in caches_of(copied, twostream.recipe.narrowed([stream]))] == [cache.path]
+        assert [c.path for c in caches_of(copied, chunk_recipe(twostream.recipe.narrowed([stream])))] == [cache.path]
     source.write_bytes(source.read_bytes() + b"\0")
     assert cache.find(sha256_of(source)) is None
 
@@ -132,7 +132,7 @@ def test_the_command_and_its_workers_use_the_cache(lstr, finetuned, twostream, f
     output = create_output(tmp_path / "features", twostream.recipe, {})
     with open_worker(ExtractOptions(output.path, device="cpu", threads=1, cache=filled, runtime="torch")) as worker:
         assert [*worker.extract("scene_01", finetuned.videos["scene_01"])][-1].state == "done"
-    assert len(submitted) == 16 and read_record(output.record("scene_01"))["cached"] is True
+    assert len(submitted) == 16 and open_features(output.path).read_record("scene_01")["cached"] is True
     assert_same_features(output, uncached, "scene_01")
 
 
@@ -168,7 +168,7 @@ def test_damage_does_not_change_the_features(
     finetuned, twostream, workers, copied, uncached, submitted, tmp_path, damage, monkeypatch
 ):
     source = finetuned.videos["scene_00"]
-    (cache,) = caches_of(copied, twostream.recipe)
+    (cache,) = caches_of(copied, chunk_recipe(twostream.recipe))
     DAMAGES[damage](cache.find(sha256_of(source)).path, monkeypatch)
     folder, (outcome,) = extract({"scene_00": source}, tmp_path / "features", twostream, workers, copied)
     assert outcome.state == "done"

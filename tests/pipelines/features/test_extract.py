@@ -25,7 +25,7 @@ from lstr.pipelines.features.extract import extract, plan
 from lstr.pipelines.features.extraction import PROCESS_MEMORY_BYTES as MEMORY
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Plan, free_memory, make_plan, share
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.output_folder import OutputFolder, create_output, read_record
+from lstr.pipelines.features.output_folder import OutputFolder, create_output
 from lstr.pipelines.features.video import new_networks, resume_networks, sampled_inputs
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
 from tests.support.extraction import assert_same_features, extract_all, return_value
@@ -150,7 +150,7 @@ def test_features_do_not_depend_on_the_number_of_videos_at_once(videos, small_se
     assert len({tuple(sorted((o.id, o.state, o.chunks) for o in run)) for run in outcomes}) == 1
     for video_id in ("scene_00", "scene_01"):
         assert_same_features(folders[1], folders[3], video_id)
-        seconds = read_record(folders[3].record(video_id))["seconds"]
+        seconds = open_features(folders[3].path).read_record(video_id)["seconds"]
         assert 0 < seconds["flow_network"] <= seconds["total"] * twostream.options.threads
 
 

@@ -20,7 +20,7 @@ from lstr.pipelines.features import engines
 from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extraction import ExtractOptions
 from lstr.pipelines.features.folder import FeatureFolder, check_recipe, open_features
-from lstr.pipelines.features.output_folder import create_output, read_record
+from lstr.pipelines.features.output_folder import create_output
 from lstr.pipelines.features.recipes import choose_recipe, find_recipe, weights_for
 from lstr.pipelines.features.video import FoldNetworks, open_worker
 from lstr.pipelines.progress import result_of
@@ -76,10 +76,10 @@ def test_processes_and_nodes_extract_the_same_features(finetuned, folder, tmp_pa
     contents = {name: np.fromfile(file, np.uint8) for name, file in network_files(path, "flow").items()}
     task = ("scene_00", finetuned.videos["scene_00"], replace(options, weights={}), contents, __version__)
     monkeypatch.setattr(engines, "_worker", None)
-    assert engines._extract(*task).state == "done"
+    assert engines.extract_on_node(*task).state == "done"
     engines._worker[2].close()
     for video_id in ("scene_00", "scene_01"):
-        assert read_record(output.record(video_id))["fold"] == FOLDS[video_id]
+        assert open_features(output.path).read_record(video_id)["fold"] == FOLDS[video_id]
         assert np.array_equal(features_in(output, video_id)[1], features_in(folder, video_id)[1])
 
 
