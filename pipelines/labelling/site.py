@@ -10,11 +10,12 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import cv2
 import msgspec
@@ -37,7 +38,7 @@ from lstr.pipelines.labelling.values import MAX_COMMENT, NOTHING, RESERVED, Labe
 from lstr.pipelines.pages.page import MEDIA_TYPES, build_page, embed_json
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.proxy import find_playable
-from lstr.pipelines.pages.server import SavedAddress, Server, event_stream, page_response, read_body, refused
+from lstr.pipelines.pages.server import Body, Server, event_stream, page_response, read_body, refused
 
 SCRIPTS = (
     "lanes.js", "served.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
@@ -59,10 +60,9 @@ class Videos(AbstractContextManager["Videos"]):
     def __init__(self, paths: Mapping[str, Path]):
         self.paths = dict(paths)
         self._lock = threading.Lock()
-        self._indices: dict[str, Future[Video]] = {}
         self._frames: OrderedDict[str, ExactFrames] = OrderedDict()
-        self._playing: dict[str, Future[Path | None]] = {}
         self._threads = ThreadPoolExecutor(2, "videos")
+        self._started = cache(self._threads.submit)  # the same task is done once
 
     def __exit__(self, *exception: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -72,10 +72,8 @@ class Videos(AbstractContextManager["Videos"]):
     def index(self, video: str) -> Video:
         """Return the times of a video's frames. Raises as `index_frames`."""
         with self._lock:
-            if video not in self._indices:
-                self._indices[video] = self._threads.submit(index_frames, self.paths[video])
-            future = self._indices[video]
-        return future.result()
+            indexed = self._started(index_frames, self.paths[video])
+        return indexed.result()
 
     def jpeg(self, video: str, number: int, long_side: int) -> bytes:
         """Return a frame as JPEG. Raises IndexError if the frame does not exist, VideoError."""
@@ -92,11 +90,9 @@ class Videos(AbstractContextManager["Videos"]):
     def playable(self, video: str) -> tuple[str, Path | None]:
         """Return how a browser plays a video and the file: `video` or `copy`, or without a file `soon` or `never`."""
         path = self.paths[video]
+        name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
         with self._lock:
-            if video not in self._playing:
-                name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
-                self._playing[video] = self._threads.submit(find_playable, path, home() / "copies", name)
-            future = self._playing[video]
+            future = self._started(find_playable, path, home() / "copies", name)
         if not future.done():
             return "soon", None
         found = future.result()
@@ -106,20 +102,14 @@ class Videos(AbstractContextManager["Videos"]):
 Id = Annotated[str, msgspec.Meta(min_length=8, max_length=100)]
 
 
-class Posted(msgspec.Struct, kw_only=True):
-    """A request of a page; `project` is the id of the project that it shows."""
-
-    project: str | None = None
-
-
-class ChangeRequest(Posted, kw_only=True):
+class ChangeRequest(msgspec.Struct):
     """Changes, each as of `change_of`."""
 
     id: Id
     changes: list[Any]
 
 
-class TurnRequest(Posted, kw_only=True):
+class TurnRequest(msgspec.Struct):
     """Undo or redo in one video."""
 
     id: Id
@@ -127,7 +117,7 @@ class TurnRequest(Posted, kw_only=True):
     video: str
 
 
-class DecideRequest(Posted, kw_only=True):
+class DecideRequest(msgspec.Struct):
     """A decision on a proposal; `label` is the correction of an accepted one."""
 
     id: Id
@@ -138,20 +128,18 @@ class DecideRequest(Posted, kw_only=True):
     label: Label | None = None
 
 
-class TrainRequest(Posted, kw_only=True):
+class TrainRequest(msgspec.Struct):
     """A training to begin, with a time limit, or to end."""
 
     seconds: float | None = None
 
 
-PostedT = TypeVar("PostedT", bound=Posted)
-
-
 class Site:
-    """The application of a project and its videos, which `server` serves at `port`, or where it was last."""
+    """The application of a project and its videos, which `server` serves."""
 
-    def __init__(self, videos: Videos, proposer: Proposer, training: Training, port: int | None):
-        self.videos, self.proposer, self.training, self.project = videos, proposer, training, training.project
+    def __init__(self, videos: Videos, proposer: Proposer, training: Training, server: Server):
+        self.videos, self.proposer, self.training, self.server = videos, proposer, training, server
+        self.project = training.project
         post: Any = {"methods": ["POST"]}
         routes = [
             Route("/", self.page),
@@ -171,8 +159,7 @@ class Site:
             Route("/training/stop", self.train, **post),
         ]
         handlers: Any = {LstrError: self.explain, HTTPException: refused}
-        app = Starlette(routes=routes, exception_handlers=handlers)
-        self.server = Server(app, port=port, saved=SavedAddress(self.project.path, home() / "pages"))
+        self.app = Starlette(routes=routes, exception_handlers=handlers)
 
     def page(self, request: Request) -> Response:
         """Send the page with all values as they are now; it asks for times, frames and films later."""
@@ -224,47 +211,42 @@ class Site:
     async def film(self, request: Request) -> Response:
         """Send a file that browsers play; with `?wait` once there is one."""
         video = self.video(request)
-        plays, path = self.videos.playable(video)
         # the player of a report asks once, perhaps before the copy is made; the page to label asks again itself
-        while plays == "soon" and "wait" in request.query_params and not self.server.ending.is_set():
+        waits = "wait" in request.query_params
+        while (found := self.videos.playable(video))[0] == "soon" and waits and not self.server.ending.is_set():
             await asyncio.sleep(POLL_S)
-            plays, path = self.videos.playable(video)
+        path = found[1]
         if path is None:
             raise HTTPException(404)
         return FileResponse(path, media_type=MEDIA_TYPES.get(path.suffix.lower(), "video/mp4"))
 
     async def events(self, request: Request) -> Response:
         """Stream the entries after a revision and the state of training, by any tab."""
-        self.check_project(request.query_params.get("project"))
-        try:
-            revision = int(request.headers.get("last-event-id") or request.query_params.get("since", "0"))
-        except ValueError as error:
-            raise HTTPException(400) from error
-        try:
-            self.project.since(revision)
-        except ConflictError:
-            return Response("event: restart\ndata: \n\n", media_type="text/event-stream")
-        return event_stream(self.stream(revision))
+        self.check_project(request)
+        return event_stream(self.stream(int(request.headers.get("last-event-id") or request.query_params["since"])))
 
     async def stream(self, revision: int) -> AsyncIterator[str]:
-        """Yield the events after a revision, until the server ends."""
+        """Yield the events after a revision, until the server ends or the project does not reach back to it."""
         shown, silent = "", 0.0
-        yield "retry: 500\n\n"
+        piece = "retry: 500\n\n"
         while not self.server.ending.is_set():
-            texts = []
-            for entry in self.project.since(revision):
+            try:
+                entries = self.project.since(revision)
+            except ConflictError:
+                yield "event: restart\ndata: \n\n"
+                return
+            for entry in entries:
                 revision = entry.revision
-                texts.append(f"id: {revision}\ndata: {json.dumps(msgspec.to_builtins(entry))}\n\n")
+                piece += f"id: {revision}\ndata: {json.dumps(msgspec.to_builtins(entry))}\n\n"
             training = json.dumps(self.training.describe())
             if training != shown:
                 shown = training
-                texts.append(f"event: training\ndata: {training}\n\n")
-            silent = 0.0 if texts else silent + POLL_S
+                piece += f"event: training\ndata: {training}\n\n"
+            silent = 0.0 if piece else silent + POLL_S
             if silent > BEAT_S:
-                silent = 0.0
-                texts.append(": still here\n\n")
-            for text in texts:
-                yield text
+                silent, piece = 0.0, ": still here\n\n"
+            yield piece
+            piece = ""
             await asyncio.sleep(POLL_S)
 
     async def change(self, request: Request) -> Response:
@@ -297,7 +279,7 @@ class Site:
     async def train(self, request: Request) -> Response:
         """Begin a training, or cancel it."""
         posted = await self.read(request, TrainRequest)
-        if request.url.path.endswith("begin"):
+        if request.url.path == "/training/begin":
             await run_in_threadpool(self.training.begin, posted.seconds)
         else:
             await run_in_threadpool(self.training.stop)
@@ -321,17 +303,17 @@ class Site:
             page = page[: data.start(1)] + embed_json(document) + page[data.end(1) :]
         return page_response(page)
 
-    async def read(self, request: Request, kind: type[PostedT]) -> PostedT:
+    async def read(self, request: Request, kind: type[Body]) -> Body:
         """Return what a page has sent. Raises HTTPException or RequestError."""
-        posted = await read_body(request, kind, MAX_BYTES)
-        self.check_project(posted.project)
-        if isinstance(posted, TurnRequest | DecideRequest) and posted.video not in self.videos.paths:
-            raise RequestError(f"Unknown video: {brief(posted.video)}.", "reload the page.")
-        return posted
+        self.check_project(request)
+        body = await read_body(request, kind, MAX_BYTES)
+        if isinstance(body, TurnRequest | DecideRequest) and body.video not in self.videos.paths:
+            raise RequestError(f"Unknown video: {brief(body.video)}.", "reload the page.")
+        return body
 
-    def check_project(self, name: str | None) -> None:
+    def check_project(self, request: Request) -> None:
         """Refuse a tab of another project that this port served before: the browser has the cookies of both."""
-        if name not in (None, self.project.id):
+        if request.query_params.get("project", self.project.id) != self.project.id:
             raise HTTPException(403)
 
     async def answer(self, act: Callable[..., Any], *arguments: Any) -> Response:
