@@ -52,7 +52,7 @@ function laneOf(source, index) {
   return {
     colour: colourOf(label), gaps: source.gaps, rules: rule ? [{ score: rule[0], alpha: 0.75 }] : [],
     curve: { codes: source.codes, first: index * ROWS, count: ROWS, begin: 0, step, fullScale, missing },
-    solid: events.map(({ start, end }) => [start, end]),
+    solid: spansOf(events),
     announced: events.map(({ start, end, decided }) => [Math.max(start, Math.min(decided, end - step / 2)), end]),
   };
 }
