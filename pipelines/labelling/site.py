@@ -131,7 +131,7 @@ class DecideRequest(msgspec.Struct):
 class TrainRequest(msgspec.Struct):
     """A training to begin, with a time limit, or to end."""
 
-    seconds: float | None = None
+    seconds: Annotated[float, msgspec.Meta(ge=60, le=7 * 86400)] | None = None
 
 
 class Site:

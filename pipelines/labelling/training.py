@@ -22,7 +22,6 @@ from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import NOTHING, State
 from lstr.pipelines.model_files.model_file import open_model
 
-MIN_S, MAX_S = 60, 7 * 86400  # time limit that a page may ask for
 PRIORITY = 5  # niceness of training: the person who labels comes first
 # The first signal lets `lstr learn` keep finished work, a second one ends it at once.
 TERMINATIONS, PATIENCE_S = 3, 4.0  # requests to end and the wait after each, before the process is killed
@@ -61,10 +60,8 @@ class Training(AbstractContextManager["Training"]):
     def begin(self, seconds: float | None = None) -> None:
         """Train a model on the labels as they are now, within `seconds`.
 
-        Raises RequestError if one is being trained, nothing is labelled or the time is out of range, OutputError.
+        Raises RequestError if one is being trained or nothing is labelled, OutputError.
         """
-        if seconds is not None and not MIN_S <= seconds <= MAX_S:
-            raise RequestError("The time limit must be between 1 minute and 1 week.", "choose another time limit.")
         with self._lock:
             if self._process:
                 raise RequestError("A model is already being trained.", "wait until it is trained, or cancel it.")

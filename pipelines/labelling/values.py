@@ -27,11 +27,8 @@ Score = Annotated[float, Meta(ge=0, le=1)]
 Place = Annotated[int, Meta(ge=0, le=10**6)]
 
 
-class Value(Struct, frozen=True):
-    """A value of a project. msgspec turns the ValueError of a check into an error of the whole request."""
-
-
-class Label(Value, frozen=True):
+# msgspec turns the ValueError of a value's check into an error of the whole request.
+class Label(Struct, frozen=True):
     """An action from `start` to `end` in seconds; an open label has no `end` yet."""
 
     action: Name
@@ -45,7 +42,7 @@ class Label(Value, frozen=True):
             raise ValueError("a label must end after its start")
 
 
-class Proposal(Value, frozen=True):
+class Proposal(Struct, frozen=True):
     """An action that a model proposes from `start` to `end` in seconds, and what a person decided about it.
 
     Edges and action stay as the model found them; a correction is in the label. An open proposal is not used for
@@ -70,13 +67,13 @@ class Proposal(Value, frozen=True):
             raise ValueError("a proposal must end after its start")
 
 
-class Search(Value, frozen=True):
+class Search(Struct, frozen=True):
     """The model that searched a video last; it does not search it again."""
 
     model: Name
 
 
-class About(Value, frozen=True):
+class About(Struct, frozen=True):
     """Facts about a whole video; `complete` means that every occurrence is labelled, so that the rest is background."""
 
     complete: bool = False
@@ -84,7 +81,7 @@ class About(Value, frozen=True):
     subset: Name = ""
 
 
-class Action(Value, frozen=True):
+class Action(Struct, frozen=True):
     """A class to label, the key that starts and stops it, and its place among the lanes."""
 
     name: Name
@@ -98,14 +95,14 @@ class Action(Value, frozen=True):
             raise ValueError(f"the key {self.key!r} is reserved for the page")
 
 
-class Subject(Value, frozen=True):
+class Subject(Struct, frozen=True):
     """An animal or a person; its name is its key."""
 
     place: Place = 0
 
 
 # The type and the attribute of `State` for each kind of value.
-KINDS: dict[str, type[Value]] = {
+KINDS: dict[str, type[Struct]] = {
     "label": Label, "proposal": Proposal, "search": Search, "about": About, "action": Action, "subject": Subject,
 }  # fmt: skip
 HOMES = {"label": "labels", "proposal": "proposals", "search": "searches"}
@@ -232,7 +229,7 @@ Deed = Literal["do", "undo", "redo", "propose"]
 Changes = Sequence[Change[Any]]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(Struct, frozen=True):
     """A revision of a project and a line of its journal: the id of the request, what was done, and the changes.
 
     `video` is empty for changes of the project's own values, which cannot be undone.
