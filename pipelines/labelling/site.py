@@ -100,38 +100,36 @@ class Videos(AbstractContextManager["Videos"]):
 
 
 Id = Annotated[str, msgspec.Meta(min_length=8, max_length=100)]
+TimeLimit = Annotated[float, msgspec.Meta(ge=60, le=7 * 86400)] | None  # of a training, in seconds
 
 
-class ChangeRequest(msgspec.Struct):
-    """Changes, each as of `change_of`."""
+class Posted(msgspec.Struct):
+    """A change of the project; it is made once, however often a page sends it with the same id."""
 
     id: Id
+
+
+class ChangeRequest(Posted):
+    """Changes, each as of `change_of`."""
+
     changes: list[Any]
 
 
-class TurnRequest(msgspec.Struct):
+class TurnRequest(Posted):
     """Undo or redo in one video."""
 
-    id: Id
     deed: Literal["undo", "redo"]
     video: str
 
 
-class DecideRequest(msgspec.Struct):
+class DecideRequest(Posted):
     """A decision on a proposal; `label` is the correction of an accepted one."""
 
-    id: Id
     decision: Literal["accept", "reject"]
     video: str
     key: str
     label_key: Id
     label: Label | None = None
-
-
-class TrainRequest(msgspec.Struct):
-    """A training to begin, with a time limit, or to end."""
-
-    seconds: Annotated[float, msgspec.Meta(ge=60, le=7 * 86400)] | None = None
 
 
 class Site:
@@ -278,9 +276,9 @@ class Site:
 
     async def train(self, request: Request) -> Response:
         """Begin a training, or cancel it."""
-        posted = await self.read(request, TrainRequest)
+        posted = await self.read(request, dict[str, TimeLimit])
         if request.url.path == "/training/begin":
-            await run_in_threadpool(self.training.begin, posted.seconds)
+            await run_in_threadpool(self.training.begin, posted.get("seconds"))
         else:
             await run_in_threadpool(self.training.stop)
         return JSONResponse(self.training.describe())

@@ -27,8 +27,11 @@ Score = Annotated[float, Meta(ge=0, le=1)]
 Place = Annotated[int, Meta(ge=0, le=10**6)]
 
 
-# msgspec turns the ValueError of a value's check into an error of the whole request.
-class Label(Struct, frozen=True):
+class Value(Struct, frozen=True):
+    """A value of a project. msgspec turns the ValueError of a check into an error of the whole request."""
+
+
+class Label(Value, frozen=True):
     """An action from `start` to `end` in seconds; an open label has no `end` yet."""
 
     action: Name
@@ -42,7 +45,7 @@ class Label(Struct, frozen=True):
             raise ValueError("a label must end after its start")
 
 
-class Proposal(Struct, frozen=True):
+class Proposal(Value, frozen=True):
     """An action that a model proposes from `start` to `end` in seconds, and what a person decided about it.
 
     Edges and action stay as the model found them; a correction is in the label. An open proposal is not used for
@@ -67,13 +70,13 @@ class Proposal(Struct, frozen=True):
             raise ValueError("a proposal must end after its start")
 
 
-class Search(Struct, frozen=True):
+class Search(Value, frozen=True):
     """The model that searched a video last; it does not search it again."""
 
     model: Name
 
 
-class About(Struct, frozen=True):
+class About(Value, frozen=True):
     """Facts about a whole video; `complete` means that every occurrence is labelled, so that the rest is background."""
 
     complete: bool = False
@@ -81,7 +84,7 @@ class About(Struct, frozen=True):
     subset: Name = ""
 
 
-class Action(Struct, frozen=True):
+class Action(Value, frozen=True):
     """A class to label, the key that starts and stops it, and its place among the lanes."""
 
     name: Name
@@ -95,14 +98,14 @@ class Action(Struct, frozen=True):
             raise ValueError(f"the key {self.key!r} is reserved for the page")
 
 
-class Subject(Struct, frozen=True):
+class Subject(Value, frozen=True):
     """An animal or a person; its name is its key."""
 
     place: Place = 0
 
 
 # The type and the attribute of `State` for each kind of value.
-KINDS: dict[str, type[Struct]] = {
+KINDS: dict[str, type[Value]] = {
     "label": Label, "proposal": Proposal, "search": Search, "about": About, "action": Action, "subject": Subject,
 }  # fmt: skip
 HOMES = {"label": "labels", "proposal": "proposals", "search": "searches"}
