@@ -50,7 +50,7 @@ function show(video) {
 }
 /* A class with a label or a detection; its curve has the highest score of each stretch of the video. */
 function laneOf(video, label, text) {
-  const codes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)), begin = video.begin || 0;
+  const codes = bytesOf(text), begin = video.begin || 0;
   const chunk = (video.duration - begin) / Math.max(1, video.chunks), each = Math.ceil(video.chunks / Math.max(1, codes.length)) * chunk;
   const spans = (entries, verdict) => spansOf(entries.map(spanOf).filter((entry) => entry.label === label && entry.verdict === verdict));
   const curve = { codes, first: 0, count: codes.length, begin, step: each, fullScale: FULL_SCALE, missing: NO_SCORE };

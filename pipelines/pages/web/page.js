@@ -61,6 +61,12 @@ async function copyText(text, element, notify) {
   }
 }
 
+/* The bytes of a text in base64. Uint8Array.from(text, ...) would be slow: scores of days and videos are long. */
+function bytesOf(base64) {
+  const letters = atob(base64), bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < bytes.length; at++) bytes[at] = letters.charCodeAt(at);
+  return bytes;
+}
 /* m:ss, or h:mm:ss where `long`. */
 function clockText(time, digits = 2, long = false) {
   const scale = 10 ** digits, ticks = Math.round(Math.max(0, time) * scale), whole = Math.floor(ticks / scale);

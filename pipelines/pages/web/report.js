@@ -212,8 +212,7 @@ function embedded() {
   if (!holder) return null;
   const text = holder.textContent;
   holder.remove(); /* so that the text and the bytes are not both in memory */
-  const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  return URL.createObjectURL(new Blob([bytes], report.embedded));
+  return URL.createObjectURL(new Blob([bytesOf(text)], report.embedded));
 }
 function openVideo() {
   const address = report.video || embedded();
