@@ -248,18 +248,15 @@ class Site:
             await asyncio.sleep(POLL_S)
 
     async def change(self, request: Request) -> Response:
-        """Make changes."""
         posted = await self.read(request, ChangeRequest)
         changes = [change_of(one) for one in posted.changes]
         return await self.answer(self.project.change, posted.id, changes)
 
     async def turn(self, request: Request) -> Response:
-        """Undo or redo in one video."""
         posted = await self.read(request, TurnRequest)
         return await self.answer(self.project.turn, posted.id, posted.video, posted.deed)
 
     async def decide(self, request: Request) -> Response:
-        """Accept, correct or reject a proposal."""
         posted = await self.read(request, DecideRequest)
         place = posted.video, posted.key, posted.label_key
         if posted.decision == "reject":
@@ -275,7 +272,6 @@ class Site:
         return JSONResponse({"revision": revision, "order": found, "search": asdict(self.proposer.status)})
 
     async def train(self, request: Request) -> Response:
-        """Begin a training, or cancel it."""
         posted = await self.read(request, dict[str, TimeLimit])
         if request.url.path == "/training/begin":
             await run_in_threadpool(self.training.begin, posted.get("seconds"))
@@ -320,7 +316,6 @@ class Site:
         return JSONResponse({"entry": msgspec.to_builtins(entry), "trouble": self.project.trouble})
 
     async def explain(self, request: Request, error: Exception) -> Response:
-        """Send why a request was refused."""
         status = 409 if isinstance(error, ConflictError) else 400 if isinstance(error, RequestError) else 500
         content = {"error": str(error), "hint": getattr(error, "hint", ""), "revision": self.project.revision}
         return JSONResponse(content, status)

@@ -102,7 +102,6 @@ class Training(AbstractContextManager["Training"]):
         return self.model(number).with_suffix(".learn") / "report"
 
     def command(self, labels: Path, model: Path, seconds: float | None = None) -> list[str]:
-        """Return the command that trains such a model."""
         limit = [] if seconds is None else ["--time", f"{seconds:g}s"]
         return ["lstr", "learn", *self.videos, str(labels), "-o", str(model), *limit]
 
@@ -114,7 +113,6 @@ class Training(AbstractContextManager["Training"]):
             return {**self._shown, "models": self._models, "command": command}
 
     def _follow(self, process: "subprocess.Popen[str]", number: int) -> None:
-        """Read the progress of a training until its process ends."""
         assert process.stderr
         for line in map(str.strip, process.stderr):
             word, _, text = line.partition(": ")
@@ -146,7 +144,6 @@ class Training(AbstractContextManager["Training"]):
                 self.on_trained(self.model(number))  # before a page sees the model, which then asks for proposals
 
     def _numbers(self) -> list[int]:
-        """Return the numbers of the model files in the folder."""
         numbers = [int(path.name) for path in self.folder.glob("*") if re.fullmatch("[1-9][0-9]*", path.name)]
         return [number for number in numbers if self.model(number).exists()]
 

@@ -108,8 +108,7 @@ class Subject(Value, frozen=True):
 KINDS: dict[str, type[Value]] = {
     "label": Label, "proposal": Proposal, "search": Search, "about": About, "action": Action, "subject": Subject,
 }  # fmt: skip
-HOMES = {"label": "labels", "proposal": "proposals", "search": "searches"}
-HOMES |= {"about": "abouts", "action": "actions", "subject": "subjects"}
+HOMES = {kind: f"{kind}s" for kind in KINDS} | {"search": "searches"}
 # Kinds that belong to one video; of the second group a video has one value, without a key.
 BY_KEY, ONE_PER_VIDEO = ("label", "proposal"), ("search", "about")
 OF_VIDEO = (*BY_KEY, *ONE_PER_VIDEO)

@@ -295,7 +295,6 @@ def _other_fonts() -> list[str]:
 
 @cache
 def _letters_of(path: str) -> frozenset[int]:
-    """Return the code points of a font."""
     from matplotlib.font_manager import get_font
 
     with suppress(OSError, RuntimeError):  # a damaged file
