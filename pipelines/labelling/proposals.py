@@ -18,7 +18,7 @@ from lstr.errors import RequestError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import is_name
 from lstr.pipelines.evaluation.thresholds import curves_of, detect_spans
-from lstr.pipelines.labelling.document import Span, free_key, join_spans
+from lstr.pipelines.labelling.document import free_key, join_spans
 from lstr.pipelines.labelling.values import (
     MAX_NAME,
     NOTHING,
@@ -215,12 +215,9 @@ def reject(state: State, video: str, key: str, label_key: str) -> Changes:
     `label_key`.
     """
     proposal = _open_proposal(state, video, key)
-    covers: list[Span] = []
-    for label in state.labels.get(video, {}).values():
-        covers.append((label.start, max(label.start, proposal.end) if label.end is None else label.end))
-    for name, other in state.proposals[video].items():
-        if name != key and other.state == "open" and other.action in state.actions:
-            covers.append((other.start, other.end))
+    labels, others = state.labels.get(video, {}), [p for name, p in state.proposals[video].items() if name != key]
+    covers = [(made.start, max(made.start, proposal.end) if made.end is None else made.end) for made in labels.values()]
+    covers += [(p.start, p.end) for p in others if p.state == "open" and p.action in state.actions]
     empty, reached = [], proposal.start
     for start, end in [*join_spans(covers), (proposal.end, proposal.end)]:
         if reached < min(start, proposal.end):

@@ -68,13 +68,7 @@ function chunkAt(time) {
 }
 function ranked(chunk, count) {
   if (chunk < 0) return [];
-  const best = [];
-  for (let index = 0; index < classes.length; index++) {
-    const code = codes[index * chunks + chunk];
-    if (code === missing || (best.length === count && code <= best[count - 1].code)) continue;
-    best.push({ index, code });
-    best.sort((one, other) => other.code - one.code);
-    if (best.length > count) best.pop();
-  }
+  const scored = classes.map((_, index) => ({ index, code: codes[index * chunks + chunk] })).filter(({ code }) => code !== missing);
+  const best = scored.sort((one, other) => other.code - one.code).slice(0, count);
   return best.map(({ index, code }) => ({ index, score: code / fullScale }));
 }
