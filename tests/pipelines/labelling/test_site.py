@@ -115,12 +115,11 @@ def test_invalid_requests_are_refused(labelling, visitor):
         assert answer.status == 400 and answer.json["error"]
     assert visitor.ask("/change", b"{}", content_type="text/plain").status == 415
     assert visitor.ask("/change", b" " * (2**22 + 1)).status == 413
-    assert change(visitor, "about", "a", after={"complete": True}, query="?project=0123456789abcdef").status == 403
+    assert change(visitor, "about", "a", "", {"complete": True}, "?project=0123456789abcdef").status == 403
     assert undo(visitor, query="?project=x").status == 403
     assert visitor.ask("/events?since=0&project=0123456789abcdef").status == 403
     assert not labelling.project.state.abouts
-    own = f"?project={labelling.project.id}"
-    assert change(visitor, "about", "a", after={"complete": True}, query=own).status == 200
+    assert change(visitor, "about", "a", "", {"complete": True}, f"?project={labelling.project.id}").status == 200
 
 
 def test_an_open_proposal_is_decided_once(labelling, visitor):
