@@ -48,12 +48,6 @@ class Journal:
             self._file.close()
             raise OutputError(f"Another `lstr label` has {path} open.", "use its page, or name another file with -o.")
 
-    def read(self) -> list[dict[str, Any]]:
-        """Return the lines from the last start of the project on; a kill or a full disk may have cut one short."""
-        lines = [line for line in read_jsonl(self.path) if isinstance(line, dict)]
-        starts = [at for at, line in enumerate(lines) if "begin" in line]
-        return lines[starts[-1] :] if starts else []
-
     def append(self, line: Any) -> None:
         """Add a line; it is on the disk when this returns, or not at all. Raises OutputError."""
         size = os.fstat(self._file.fileno()).st_size
@@ -114,7 +108,10 @@ class Project(AbstractContextManager["Project"]):
         self.history = History()
         self.journal = Journal(journal_of(path))
         try:
-            lines = self.journal.read()
+            # from the last start of the project on; a kill or a full disk may have cut a line short
+            lines = [line for line in read_jsonl(self.journal.path) if isinstance(line, dict)]
+            starts = [at for at, line in enumerate(lines) if "begin" in line]
+            lines = lines[starts[-1] :] if starts else []
             content = read_json(path) if path.exists() else None
             if begin and (len(lines) > 1 or content is not None):
                 hint = "leave out --labels to resume it, or name another file with -o."

@@ -268,7 +268,8 @@ class Site:
         order = ORDERS.get(request.query_params.get("order", "")) or next(iter(ORDERS.values()))
         places = {video: at for at, video in enumerate(self.videos.paths)}
         revision, state = self.project.snapshot()
-        found = [[places[video], key] for video, key, _ in sorted(find_open(state, places), key=order)]
+        ordered = sorted(find_open(state, places), key=lambda one: order(one[2]))
+        found = [[places[video], key] for video, key, _ in ordered]
         return JSONResponse({"revision": revision, "order": found, "search": asdict(self.proposer.status)})
 
     async def train(self, request: Request) -> Response:

@@ -161,8 +161,7 @@ class Server:
         if self._saved:
             self._saved.save(self.port)
         config = uvicorn.Config(
-            self._answer,
-            interface="asgi3",  # uvicorn takes a method for an application of ASGI 2
+            self,
             lifespan="off",
             log_config=None,
             # addresses contain the token
@@ -199,7 +198,9 @@ class Server:
         while not self._ended.wait(POLL_S):
             pass
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request as an ASGI application."""
+
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = MutableHeaders(scope=message)
@@ -221,7 +222,8 @@ class Server:
         if scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD"):
             return None
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self._is_token(given):
+        # in constant time, so that the response time reveals nothing about the token
+        if secrets.compare_digest(given.encode(), self._token.encode()):
             if scope["method"] != "GET":
                 return PlainTextResponse("", 405)
             # relative, because a proxy may have put a path before it
@@ -229,12 +231,9 @@ class Server:
             entered.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", secure=is_secure)
             return entered
         # other programs of this machine set cookies for the same host that Python's own parser gives up at
-        cookies = cookie_parser(headers.get("cookie", ""))
-        return None if self._is_token(cookies.get(self._cookie, "")) else PlainTextResponse(UNKNOWN, 403)
-
-    def _is_token(self, given: str) -> bool:
-        # in constant time, so that the response time reveals nothing about the token
-        return secrets.compare_digest(given.encode(), self._token.encode())
+        cookie = cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
+        is_known = secrets.compare_digest(cookie.encode(), self._token.encode())
+        return None if is_known else PlainTextResponse(UNKNOWN, 403)
 
 
 def names_of(host: str, port: int, hosts: Sequence[str]) -> list[str]:
