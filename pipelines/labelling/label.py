@@ -8,6 +8,7 @@ from lstr.errors import LabelsError, few
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos
 from lstr.files.atomic import check_writable
 from lstr.files.content import read_jsonl
+from lstr.files.home import home
 from lstr.labels.label_set import Labels
 from lstr.labels.video_ids import mismatch_of
 from lstr.pipelines.annotations.label_files import read_label_files
@@ -16,6 +17,7 @@ from lstr.pipelines.labelling.project import Project, journal_of
 from lstr.pipelines.labelling.search import Proposer, check_model
 from lstr.pipelines.labelling.site import Site, Videos
 from lstr.pipelines.labelling.training import Training
+from lstr.pipelines.pages.server import SavedAddress, Server
 
 NAME = "labels.json"
 # Kinds of notes that need no attention here: videos need no subset, and ids come from the names of the files
@@ -68,6 +70,8 @@ def label(
     # the same command resumes what it began, instead of reporting that the labels exist
     is_new = not (origins and origins[-1].get("labels") == sources)
     begin = read_label_files(labels, present=found) if labels and is_new else None
+    # its port before the project, because a port in use must not leave a new project
+    server = Server(lambda *call: site.app(*call), port=port, saved=SavedAddress(path, home() / "pages"))
     with ExitStack() as stack:
         project = stack.enter_context(Project(path, begin, durations, {"labels": sources} if begin else None))
         for sentence in remarks(begin, found) if begin else ():
@@ -77,8 +81,8 @@ def label(
         trainer = stack.enter_context(Training(project, videos, proposer.begin))
         if model:
             proposer.begin(model)
-        site = Site(served, proposer, trainer, port)
-        stack.enter_context(site.server)
+        site = Site(served, proposer, trainer, server)
+        stack.enter_context(server)
         yield site
 
 

@@ -24,7 +24,6 @@ from lstr.pipelines.labelling.values import OF_VIDEO, Changes, Deed, Entry, Hist
 # The file is written again after ten times as long as it takes, at most this long (seconds): serialising a large
 # project takes the processor from the page, and the journal has each change anyway.
 PAUSE_PER_SECOND, MAX_PAUSE_S = 10, 3.0
-MAX_CHANGES = 10_000  # in one entry
 
 
 def journal_of(labels: Path) -> Path:
@@ -48,12 +47,6 @@ class Journal:
         if not lock(self._file):
             self._file.close()
             raise OutputError(f"Another `lstr label` has {path} open.", "use its page, or name another file with -o.")
-
-    def read(self) -> list[dict[str, Any]]:
-        """Return the lines from the last start of the project on; a kill or a full disk may have cut one short."""
-        lines = [line for line in read_jsonl(self.path) if isinstance(line, dict)]
-        starts = [at for at, line in enumerate(lines) if "begin" in line]
-        return lines[starts[-1] :] if starts else []
 
     def append(self, line: Any) -> None:
         """Add a line; it is on the disk when this returns, or not at all. Raises OutputError."""
@@ -107,16 +100,18 @@ class Project(AbstractContextManager["Project"]):
         self.id = hashlib.sha256(os.fsencode(path.absolute().resolve())).hexdigest()[:16]
         self.trouble = ""  # why the file could not be written, though the journal was
         self._origin = origin
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition()
         self._asked = self._saved = self._waiting = 0
         self._is_closing = False
         self._entries: list[Entry] = []
-        self._ids: dict[str, int] = {}
+        self._made: dict[str, Entry] = {}  # by the id of the request
         self.history = History()
         self.journal = Journal(journal_of(path))
         try:
-            lines = self.journal.read()
+            # from the last start of the project on; a kill or a full disk may have cut a line short
+            lines = [line for line in read_jsonl(self.journal.path) if isinstance(line, dict)]
+            starts = [at for at, line in enumerate(lines) if "begin" in line]
+            lines = lines[starts[-1] :] if starts else []
             content = read_json(path) if path.exists() else None
             if begin and (len(lines) > 1 or content is not None):
                 hint = "leave out --labels to resume it, or name another file with -o."
@@ -154,14 +149,12 @@ class Project(AbstractContextManager["Project"]):
         ConflictError if a value differs from its `before`, RequestError if the changes do not fit together, OutputError
         if the journal cannot be written.
         """
-        with self._lock:
-            if change_id in self._ids:
-                return self._entries[self._ids[change_id] - self._base - 1]
+        with self._changed:
+            if change_id in self._made:
+                return self._made[change_id]
             made = changes(self.state) if callable(changes) else changes
             if len({(change.video, change.kind in OF_VIDEO) for change in made}) != 1:
                 raise RequestError("The changes belong to more than one video, or to none.", "reload the page.")
-            if len(made) > MAX_CHANGES:
-                raise RequestError(f"{len(made):,} changes at once; the limit is {MAX_CHANGES:,}.", "split them.")
             video = made[0].video
             if fault := fault_of(video) if video else "":
                 raise RequestError(f"The id {brief(video)} of a video is {fault}.", "reload the page.")
@@ -169,28 +162,28 @@ class Project(AbstractContextManager["Project"]):
 
     def propose(self, video: str, make: Callable[[State, History], Changes]) -> Entry | None:
         """Make changes for a model, which cannot be undone. Return None without one. Raises what `change` raises."""
-        with self._lock:
+        with self._changed:
             changes = make(self.state, self.history)
             return self._commit(uuid.uuid4().hex, "propose", video, changes) if changes else None
 
     def turn(self, change_id: str, video: str, deed: Deed) -> Entry | None:
         """Undo or redo the last change of a video. Return None without one. Raises what `change` raises."""
-        with self._lock:
-            if change_id in self._ids:
-                return self._entries[self._ids[change_id] - self._base - 1]
+        with self._changed:
+            if change_id in self._made:
+                return self._made[change_id]
             changes = self.history.next(video, deed)
             return self._commit(change_id, deed, video, changes) if changes else None
 
     def since(self, revision: int) -> list[Entry]:
         """Return the entries after a revision. Raises ConflictError if the project does not reach back to it."""
-        with self._lock:
+        with self._changed:
             if not self._base <= revision <= self.revision:
                 raise ConflictError("The project was restarted from its file.", "reload the page.")
             return self._entries[revision - self._base :]
 
     def snapshot(self) -> tuple[int, State]:
         """Return the revision and a copy of its values."""
-        with self._lock:
+        with self._changed:
             return self.revision, self.state.copy()
 
     def set_duration(self, video: str, seconds: float) -> None:
@@ -264,7 +257,7 @@ class Project(AbstractContextManager["Project"]):
 
     def _remember(self, entry: Entry) -> None:
         self._entries.append(entry)
-        self._ids[entry.id] = entry.revision
+        self._made[entry.id] = entry
         self.history.add(entry)
 
     def _begin(self, state: State, durations: Mapping[str, float], revision: int) -> None:
@@ -303,7 +296,7 @@ class Project(AbstractContextManager["Project"]):
                     written.apply(entry.changes)
             # a new base, so that open pages, which have other values, load everything again
             revision = 1 + (later[-1].revision if later else self.revision)
-            self._entries, self._ids, self.history = [], {}, History()
+            self._entries, self._made, self.history = [], {}, History()
             self._begin(written, stated, revision)
         else:
             self._replay(later)

@@ -18,7 +18,7 @@ from lstr.errors import RequestError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import is_name
 from lstr.pipelines.evaluation.thresholds import curves_of, detect_spans
-from lstr.pipelines.labelling.document import Span, free_key, join_spans
+from lstr.pipelines.labelling.document import free_key, join_spans
 from lstr.pipelines.labelling.values import (
     MAX_NAME,
     NOTHING,
@@ -86,16 +86,10 @@ def find_candidates(
 Open = tuple[str, str, Proposal]
 
 
-def by_time(one: Open) -> tuple[Any, ...]:
-    """Sort key of an open proposal: its video and its place in it."""
-    video, key, proposal = one
-    return video, proposal.start, proposal.end, key
-
-
-# What proposals are sorted by, by their names on the page; the first is the default.
-ORDERS: dict[str, Callable[[Open], Any]] = {
-    "least sure": lambda one: (abs(one[2].peak - one[2].threshold), by_time(one)),
-    "in time": by_time,
+# What proposals are sorted by, and then by time, by their names on the page; the first is the default.
+ORDERS: dict[str, Callable[[Proposal], float]] = {
+    "least sure": lambda proposal: abs(proposal.peak - proposal.threshold),
+    "in time": lambda proposal: 0.0,
 }
 
 
@@ -119,7 +113,7 @@ def is_labelled(action: str, start: float, end: float, labels: Iterable[Label]) 
 
 
 def find_open(state: State, videos: Iterable[str]) -> list[Open]:
-    """Return the open proposals of some videos, except where labels made later answer a proposal."""
+    """Return the open proposals of some videos in time, except where labels made later answer a proposal."""
     found = []
     for video in videos:
         if state.abouts.get(video, About()).complete:
@@ -129,7 +123,7 @@ def find_open(state: State, videos: Iterable[str]) -> list[Open]:
             if p.state == "open" and p.action in state.actions:
                 if not is_labelled(p.action, p.start, p.end, labels[p.action] + labels[NOTHING]):
                     found.append((video, key, p))
-    return found
+    return sorted(found, key=lambda one: (one[0], one[2].start, one[2].end, one[1]))
 
 
 def _by_action(labels: Iterable[Label]) -> defaultdict[str, list[Label]]:
@@ -215,12 +209,9 @@ def reject(state: State, video: str, key: str, label_key: str) -> Changes:
     `label_key`.
     """
     proposal = _open_proposal(state, video, key)
-    covers: list[Span] = []
-    for label in state.labels.get(video, {}).values():
-        covers.append((label.start, max(label.start, proposal.end) if label.end is None else label.end))
-    for name, other in state.proposals[video].items():
-        if name != key and other.state == "open" and other.action in state.actions:
-            covers.append((other.start, other.end))
+    labels, others = state.labels.get(video, {}), [p for name, p in state.proposals[video].items() if name != key]
+    covers = [(made.start, max(made.start, proposal.end) if made.end is None else made.end) for made in labels.values()]
+    covers += [(p.start, p.end) for p in others if p.state == "open" and p.action in state.actions]
     empty, reached = [], proposal.start
     for start, end in [*join_spans(covers), (proposal.end, proposal.end)]:
         if reached < min(start, proposal.end):

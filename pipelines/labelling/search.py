@@ -187,4 +187,4 @@ class Proposer(AbstractContextManager["Proposer"]):
                         self.status.done, self.status.share = self.status.done + 1, 0.0
         finally:
             child.connection.close()
-            end([child] if child.process.poll() is None else [])
+            end([child])

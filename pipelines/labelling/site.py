@@ -10,11 +10,12 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import cv2
 import msgspec
@@ -37,7 +38,7 @@ from lstr.pipelines.labelling.values import MAX_COMMENT, NOTHING, RESERVED, Labe
 from lstr.pipelines.pages.page import MEDIA_TYPES, build_page, embed_json
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.proxy import find_playable
-from lstr.pipelines.pages.server import SavedAddress, Server, event_stream, page_response, read_body, refused
+from lstr.pipelines.pages.server import Body, Server, event_stream, page_response, read_body, refused
 
 SCRIPTS = (
     "lanes.js", "served.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
@@ -59,10 +60,9 @@ class Videos(AbstractContextManager["Videos"]):
     def __init__(self, paths: Mapping[str, Path]):
         self.paths = dict(paths)
         self._lock = threading.Lock()
-        self._indices: dict[str, Future[Video]] = {}
         self._frames: OrderedDict[str, ExactFrames] = OrderedDict()
-        self._playing: dict[str, Future[Path | None]] = {}
         self._threads = ThreadPoolExecutor(2, "videos")
+        self._started = cache(self._threads.submit)  # the same task is done once
 
     def __exit__(self, *exception: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -72,10 +72,8 @@ class Videos(AbstractContextManager["Videos"]):
     def index(self, video: str) -> Video:
         """Return the times of a video's frames. Raises as `index_frames`."""
         with self._lock:
-            if video not in self._indices:
-                self._indices[video] = self._threads.submit(index_frames, self.paths[video])
-            future = self._indices[video]
-        return future.result()
+            indexed = self._started(index_frames, self.paths[video])
+        return indexed.result()
 
     def jpeg(self, video: str, number: int, long_side: int) -> bytes:
         """Return a frame as JPEG. Raises IndexError if the frame does not exist, VideoError."""
@@ -92,11 +90,9 @@ class Videos(AbstractContextManager["Videos"]):
     def playable(self, video: str) -> tuple[str, Path | None]:
         """Return how a browser plays a video and the file: `video` or `copy`, or without a file `soon` or `never`."""
         path = self.paths[video]
+        name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
         with self._lock:
-            if video not in self._playing:
-                name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
-                self._playing[video] = self._threads.submit(find_playable, path, home() / "copies", name)
-            future = self._playing[video]
+            future = self._started(find_playable, path, home() / "copies", name)
         if not future.done():
             return "soon", None
         found = future.result()
@@ -104,33 +100,31 @@ class Videos(AbstractContextManager["Videos"]):
 
 
 Id = Annotated[str, msgspec.Meta(min_length=8, max_length=100)]
+TimeLimit = Annotated[float, msgspec.Meta(ge=60, le=7 * 86400)] | None  # of a training, in seconds
 
 
-class Posted(msgspec.Struct, kw_only=True):
-    """A request of a page; `project` is the id of the project that it shows."""
-
-    project: str | None = None
-
-
-class ChangeRequest(Posted, kw_only=True):
-    """Changes, each as of `change_of`."""
+class Posted(msgspec.Struct):
+    """A change of the project; it is made once, however often a page sends it with the same id."""
 
     id: Id
+
+
+class ChangeRequest(Posted):
+    """Changes, each as of `change_of`."""
+
     changes: list[Any]
 
 
-class TurnRequest(Posted, kw_only=True):
+class TurnRequest(Posted):
     """Undo or redo in one video."""
 
-    id: Id
     deed: Literal["undo", "redo"]
     video: str
 
 
-class DecideRequest(Posted, kw_only=True):
+class DecideRequest(Posted):
     """A decision on a proposal; `label` is the correction of an accepted one."""
 
-    id: Id
     decision: Literal["accept", "reject"]
     video: str
     key: str
@@ -138,20 +132,12 @@ class DecideRequest(Posted, kw_only=True):
     label: Label | None = None
 
 
-class TrainRequest(Posted, kw_only=True):
-    """A training to begin, with a time limit, or to end."""
-
-    seconds: float | None = None
-
-
-PostedT = TypeVar("PostedT", bound=Posted)
-
-
 class Site:
-    """The application of a project and its videos, which `server` serves at `port`, or where it was last."""
+    """The application of a project and its videos, which `server` serves."""
 
-    def __init__(self, videos: Videos, proposer: Proposer, training: Training, port: int | None):
-        self.videos, self.proposer, self.training, self.project = videos, proposer, training, training.project
+    def __init__(self, videos: Videos, proposer: Proposer, training: Training, server: Server):
+        self.videos, self.proposer, self.training, self.server = videos, proposer, training, server
+        self.project = training.project
         post: Any = {"methods": ["POST"]}
         routes = [
             Route("/", self.page),
@@ -171,8 +157,7 @@ class Site:
             Route("/training/stop", self.train, **post),
         ]
         handlers: Any = {LstrError: self.explain, HTTPException: refused}
-        app = Starlette(routes=routes, exception_handlers=handlers)
-        self.server = Server(app, port=port, saved=SavedAddress(self.project.path, home() / "pages"))
+        self.app = Starlette(routes=routes, exception_handlers=handlers)
 
     def page(self, request: Request) -> Response:
         """Send the page with all values as they are now; it asks for times, frames and films later."""
@@ -224,62 +209,54 @@ class Site:
     async def film(self, request: Request) -> Response:
         """Send a file that browsers play; with `?wait` once there is one."""
         video = self.video(request)
-        plays, path = self.videos.playable(video)
         # the player of a report asks once, perhaps before the copy is made; the page to label asks again itself
-        while plays == "soon" and "wait" in request.query_params and not self.server.ending.is_set():
+        waits = "wait" in request.query_params
+        while (found := self.videos.playable(video))[0] == "soon" and waits and not self.server.ending.is_set():
             await asyncio.sleep(POLL_S)
-            plays, path = self.videos.playable(video)
+        path = found[1]
         if path is None:
             raise HTTPException(404)
         return FileResponse(path, media_type=MEDIA_TYPES.get(path.suffix.lower(), "video/mp4"))
 
     async def events(self, request: Request) -> Response:
         """Stream the entries after a revision and the state of training, by any tab."""
-        self.check_project(request.query_params.get("project"))
-        try:
-            revision = int(request.headers.get("last-event-id") or request.query_params.get("since", "0"))
-        except ValueError as error:
-            raise HTTPException(400) from error
-        try:
-            self.project.since(revision)
-        except ConflictError:
-            return Response("event: restart\ndata: \n\n", media_type="text/event-stream")
-        return event_stream(self.stream(revision))
+        self.check_project(request)
+        return event_stream(self.stream(int(request.headers.get("last-event-id") or request.query_params["since"])))
 
     async def stream(self, revision: int) -> AsyncIterator[str]:
-        """Yield the events after a revision, until the server ends."""
+        """Yield the events after a revision, until the server ends or the project does not reach back to it."""
         shown, silent = "", 0.0
-        yield "retry: 500\n\n"
+        piece = "retry: 500\n\n"
         while not self.server.ending.is_set():
-            texts = []
-            for entry in self.project.since(revision):
+            try:
+                entries = self.project.since(revision)
+            except ConflictError:
+                yield "event: restart\ndata: \n\n"
+                return
+            for entry in entries:
                 revision = entry.revision
-                texts.append(f"id: {revision}\ndata: {json.dumps(msgspec.to_builtins(entry))}\n\n")
+                piece += f"id: {revision}\ndata: {json.dumps(msgspec.to_builtins(entry))}\n\n"
             training = json.dumps(self.training.describe())
             if training != shown:
                 shown = training
-                texts.append(f"event: training\ndata: {training}\n\n")
-            silent = 0.0 if texts else silent + POLL_S
+                piece += f"event: training\ndata: {training}\n\n"
+            silent = 0.0 if piece else silent + POLL_S
             if silent > BEAT_S:
-                silent = 0.0
-                texts.append(": still here\n\n")
-            for text in texts:
-                yield text
+                silent, piece = 0.0, ": still here\n\n"
+            yield piece
+            piece = ""
             await asyncio.sleep(POLL_S)
 
     async def change(self, request: Request) -> Response:
-        """Make changes."""
         posted = await self.read(request, ChangeRequest)
         changes = [change_of(one) for one in posted.changes]
         return await self.answer(self.project.change, posted.id, changes)
 
     async def turn(self, request: Request) -> Response:
-        """Undo or redo in one video."""
         posted = await self.read(request, TurnRequest)
         return await self.answer(self.project.turn, posted.id, posted.video, posted.deed)
 
     async def decide(self, request: Request) -> Response:
-        """Accept, correct or reject a proposal."""
         posted = await self.read(request, DecideRequest)
         place = posted.video, posted.key, posted.label_key
         if posted.decision == "reject":
@@ -291,14 +268,14 @@ class Site:
         order = ORDERS.get(request.query_params.get("order", "")) or next(iter(ORDERS.values()))
         places = {video: at for at, video in enumerate(self.videos.paths)}
         revision, state = self.project.snapshot()
-        found = [[places[video], key] for video, key, _ in sorted(find_open(state, places), key=order)]
+        ordered = sorted(find_open(state, places), key=lambda one: order(one[2]))
+        found = [[places[video], key] for video, key, _ in ordered]
         return JSONResponse({"revision": revision, "order": found, "search": asdict(self.proposer.status)})
 
     async def train(self, request: Request) -> Response:
-        """Begin a training, or cancel it."""
-        posted = await self.read(request, TrainRequest)
-        if request.url.path.endswith("begin"):
-            await run_in_threadpool(self.training.begin, posted.seconds)
+        posted = await self.read(request, dict[str, TimeLimit])
+        if request.url.path == "/training/begin":
+            await run_in_threadpool(self.training.begin, posted.get("seconds"))
         else:
             await run_in_threadpool(self.training.stop)
         return JSONResponse(self.training.describe())
@@ -321,17 +298,17 @@ class Site:
             page = page[: data.start(1)] + embed_json(document) + page[data.end(1) :]
         return page_response(page)
 
-    async def read(self, request: Request, kind: type[PostedT]) -> PostedT:
+    async def read(self, request: Request, kind: type[Body]) -> Body:
         """Return what a page has sent. Raises HTTPException or RequestError."""
-        posted = await read_body(request, kind, MAX_BYTES)
-        self.check_project(posted.project)
-        if isinstance(posted, TurnRequest | DecideRequest) and posted.video not in self.videos.paths:
-            raise RequestError(f"Unknown video: {brief(posted.video)}.", "reload the page.")
-        return posted
+        self.check_project(request)
+        body = await read_body(request, kind, MAX_BYTES)
+        if isinstance(body, TurnRequest | DecideRequest) and body.video not in self.videos.paths:
+            raise RequestError(f"Unknown video: {brief(body.video)}.", "reload the page.")
+        return body
 
-    def check_project(self, name: str | None) -> None:
+    def check_project(self, request: Request) -> None:
         """Refuse a tab of another project that this port served before: the browser has the cookies of both."""
-        if name not in (None, self.project.id):
+        if request.query_params.get("project", self.project.id) != self.project.id:
             raise HTTPException(403)
 
     async def answer(self, act: Callable[..., Any], *arguments: Any) -> Response:
@@ -340,7 +317,6 @@ class Site:
         return JSONResponse({"entry": msgspec.to_builtins(entry), "trouble": self.project.trouble})
 
     async def explain(self, request: Request, error: Exception) -> Response:
-        """Send why a request was refused."""
         status = 409 if isinstance(error, ConflictError) else 400 if isinstance(error, RequestError) else 500
         content = {"error": str(error), "hint": getattr(error, "hint", ""), "revision": self.project.revision}
         return JSONResponse(content, status)

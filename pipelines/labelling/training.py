@@ -22,11 +22,11 @@ from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import NOTHING, State
 from lstr.pipelines.model_files.model_file import open_model
 
-MIN_S, MAX_S = 60, 7 * 86400  # time limit that a page may ask for
 PRIORITY = 5  # niceness of training: the person who labels comes first
 # The first signal lets `lstr learn` keep finished work, a second one ends it at once.
 TERMINATIONS, PATIENCE_S = 3, 4.0  # requests to end and the wait after each, before the process is killed
 VIDEOS_SKIPPED = 3  # exit code of `lstr learn` if videos were skipped
+IDLE: dict[str, Any] = {"progress": None, "warnings": [], "error": "", "hint": ""}
 N_REPORTS = 5  # models whose working folder, some hundred MB, is kept for its report
 
 
@@ -51,9 +51,7 @@ class Training(AbstractContextManager["Training"]):
         self._process: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
         self._is_cancelled = False
-        self._progress: dict[str, Any] | None = None
-        self._warnings: list[str] = []
-        self._error = self._hint = ""
+        self._shown: dict[str, Any] = {**IDLE}  # what a page shows of the latest training
         self._models = self._read_models()
 
     def __exit__(self, *exception: object) -> None:
@@ -62,10 +60,8 @@ class Training(AbstractContextManager["Training"]):
     def begin(self, seconds: float | None = None) -> None:
         """Train a model on the labels as they are now, within `seconds`.
 
-        Raises RequestError if one is being trained, nothing is labelled or the time is out of range, OutputError.
+        Raises RequestError if one is being trained or nothing is labelled, OutputError.
         """
-        if seconds is not None and not MIN_S <= seconds <= MAX_S:
-            raise RequestError("The time limit must be between 1 minute and 1 week.", "choose another time limit.")
         with self._lock:
             if self._process:
                 raise RequestError("A model is already being trained.", "wait until it is trained, or cancel it.")
@@ -74,13 +70,13 @@ class Training(AbstractContextManager["Training"]):
             labels, model = self.folder / str(number) / "labels.json", self.model(number)
             # a copy, because a person continues to label while the model is trained
             write_json(labels, to_document(usable(state), self.project.durations, {"revision": revision}))
-            self._warnings, self._error, self._hint, self._is_cancelled = [], "", "", False
+            self._is_cancelled = False
             try:
                 self._process = start(self.command(labels, model, seconds))
             except OSError as error:
                 raise LstrError(f"No process could be started ({error.strerror}).", "close other programs.") from error
-            idle = {"step": 0, "steps": 0, "name": "starting", "share": 0.0, "seconds_left": None}
-            self._progress = {"number": number, **idle}
+            starting = {"step": 0, "steps": 0, "name": "starting", "share": 0.0, "seconds_left": None}
+            self._shown = {**IDLE, "progress": {"number": number, **starting}}
             self._thread = threading.Thread(target=self._follow, args=(self._process, number), daemon=True)
             self._thread.start()
 
@@ -106,47 +102,41 @@ class Training(AbstractContextManager["Training"]):
         return self.model(number).with_suffix(".learn") / "report"
 
     def command(self, labels: Path, model: Path, seconds: float | None = None) -> list[str]:
-        """Return the command that trains such a model."""
         limit = [] if seconds is None else ["--time", f"{seconds:g}s"]
         return ["lstr", "learn", *self.videos, str(labels), "-o", str(model), *limit]
 
     def describe(self) -> dict[str, Any]:
         """Return what a page shows: `progress`, `warnings`, `error`, `hint`, `models` (latest first) and `command`."""
         path = self.project.path
+        command = shlex.join(self.command(path, path.with_suffix(".lstr")))
         with self._lock:
-            return {
-                "progress": dict(self._progress) if self._progress else None,
-                "warnings": list(self._warnings),
-                "error": self._error,
-                "hint": self._hint,
-                "models": self._models,
-                "command": shlex.join(self.command(path, path.with_suffix(".lstr"))),
-            }
+            return {**self._shown, "models": self._models, "command": command}
 
     def _follow(self, process: "subprocess.Popen[str]", number: int) -> None:
-        """Read the progress of a training until its process ends."""
         assert process.stderr
         for line in map(str.strip, process.stderr):
+            word, _, text = line.partition(": ")
             with self._lock, suppress(ValueError):  # a library may write to it as well
-                if line.startswith("error: "):
-                    self._error = line.removeprefix("error: ")
-                elif line.startswith("hint: "):
-                    self._hint = line.removeprefix("hint: ")
+                shown = self._shown = {**self._shown}  # a page may be reading the earlier one
+                if word in ("error", "hint"):
+                    shown[word] = text
                 elif line.startswith("{"):
                     event = json.loads(line)
-                    self._warnings += [event["warning"]] if "warning" in event else []
+                    if "warning" in event:
+                        shown["warnings"] = [*shown["warnings"], event["warning"]]
                     if "step" in event:
-                        self._progress = {**(self._progress or {}), **event}
+                        shown["progress"] = {**shown["progress"], **event}
         code = process.wait()
         with self._lock:
-            self._process = self._progress = None
+            self._process = None
+            self._shown = shown = {**self._shown, "progress": None}
             is_trained = code in (0, VIDEOS_SKIPPED)
             if is_trained or self._is_cancelled:
-                self._error = self._hint = ""
-            elif not self._error:
+                shown["error"] = shown["hint"] = ""
+            elif not shown["error"]:
                 how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-                self._error = f"The training process ended unexpectedly ({how})."
-                self._hint = "close other programs if memory is short, and train again: what is finished is kept."
+                shown["error"] = f"The training process ended unexpectedly ({how})."
+                shown["hint"] = "close other programs if memory is short, and train again: what is finished is kept."
             if is_trained:
                 for old in sorted(self._numbers())[:-N_REPORTS]:
                     shutil.rmtree(self.model(old).with_suffix(".learn"), ignore_errors=True)
@@ -154,7 +144,6 @@ class Training(AbstractContextManager["Training"]):
                 self.on_trained(self.model(number))  # before a page sees the model, which then asks for proposals
 
     def _numbers(self) -> list[int]:
-        """Return the numbers of the model files in the folder."""
         numbers = [int(path.name) for path in self.folder.glob("*") if re.fullmatch("[1-9][0-9]*", path.name)]
         return [number for number in numbers if self.model(number).exists()]
 

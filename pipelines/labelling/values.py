@@ -108,8 +108,7 @@ class Subject(Value, frozen=True):
 KINDS: dict[str, type[Value]] = {
     "label": Label, "proposal": Proposal, "search": Search, "about": About, "action": Action, "subject": Subject,
 }  # fmt: skip
-HOMES = {"label": "labels", "proposal": "proposals", "search": "searches"}
-HOMES |= {"about": "abouts", "action": "actions", "subject": "subjects"}
+HOMES = {kind: f"{kind}s" for kind in KINDS} | {"search": "searches"}
 # Kinds that belong to one video; of the second group a video has one value, without a key.
 BY_KEY, ONE_PER_VIDEO = ("label", "proposal"), ("search", "about")
 OF_VIDEO = (*BY_KEY, *ONE_PER_VIDEO)
@@ -232,7 +231,7 @@ Deed = Literal["do", "undo", "redo", "propose"]
 Changes = Sequence[Change[Any]]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(Struct, frozen=True):
     """A revision of a project and a line of its journal: the id of the request, what was done, and the changes.
 
     `video` is empty for changes of the project's own values, which cannot be undone.

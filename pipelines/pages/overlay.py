@@ -86,7 +86,7 @@ def write_overlay(
                         packet.duration = packet.duration or step
                         target.mux(packet)
 
-                for stamp, turned, image in _frames(source, watched, step):
+                for stamp, turned, image in even_frames(source, watched, step):
                     if stream is None or panel is None:
                         height, width = image.shape[:2]
                         panel = Panel(width, classes, events, scores)
@@ -133,7 +133,7 @@ def draw_people(image: Image, people: Iterable[Mapping]) -> Image:
     return image
 
 
-def _frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator[tuple[int, bool, Image]]:
+def even_frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator[tuple[int, bool, Image]]:
     """Yield frames of even size with their time since the first one and whether width and height are swapped.
 
     Times are in the stream's time base. Those that are missing or go back become one `step`, as everywhere else.
@@ -295,7 +295,6 @@ def _other_fonts() -> list[str]:
 
 @cache
 def _letters_of(path: str) -> frozenset[int]:
-    """Return the code points of a font."""
     from matplotlib.font_manager import get_font
 
     with suppress(OSError, RuntimeError):  # a damaged file

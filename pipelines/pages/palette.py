@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import actions_of
 
 # Okabe and Ito's, and two more: apart for the common kinds of colour blindness, legible on white and on dark.
 CLASSES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#dd9a00", "#56b0e6", "#9b2f6f", "#86862a")
@@ -22,7 +22,6 @@ NEUTRALS = {
     "ink": ("#18202c", "#e6ebf2"),
     "soft": ("#5a6678", "#9aa6b7"),
     "line": ("#e3e8ee", "#262e3a"),
-    "edge": ("#8993a1", "#66738a"),
     "well": ("#eef1f5", "#1f2630"),
     "accent": ("#0b62b8", "#6bb3f5"),
     "shade": ("#18202c14", "#e6ebf218"),
@@ -48,17 +47,9 @@ def colours_of(labels: Iterable[str]) -> dict[str, str]:
     Background and the ambiguous class are grey and take no colour from the others, so that it does not matter whether
     a list of classes names them.
     """
-    colours: dict[str, str] = {}
-    n_actions = 0
-    for label in labels:
-        if label in colours:
-            continue
-        if label in (BACKGROUND, AMBIGUOUS):
-            colours[label] = NO_ACTION
-        else:
-            colours[label] = colour_of(n_actions)
-            n_actions += 1
-    return colours
+    classes = dict.fromkeys(labels)
+    colours = {label: colour_of(place) for place, label in enumerate(actions_of(classes))}
+    return {label: colours.get(label, NO_ACTION) for label in classes}
 
 
 def rgb_of(colour: str) -> tuple[int, int, int]:

@@ -41,7 +41,6 @@ END_TIMEOUT_S = 4.0  # a server that does not end within it ends with the proces
 MAX_HEADER_BYTES = 32 * 1024
 POLL_S = 0.2
 TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
-METHODS = ("GET", "HEAD", "POST")
 # Headers of every response that does not set its own
 HEADERS = {
     "cache-control": "no-store",
@@ -148,9 +147,7 @@ class Server:
                     hint = "choose another port, or none."
                     raise ServingError(f"Port {tried} of {host} is not available ({reason}).", hint) from error
         self.port = self._socket.getsockname()[1]
-        self._token = saved.token if saved else secrets.token_urlsafe(24)
-        if saved:
-            saved.save(self.port)
+        self._token, self._saved = saved.token if saved else secrets.token_urlsafe(24), saved
         self._cookie = f"lstr-{self.port}"  # the ports of one host share their cookies
         self._names = {f"{one}:{self.port}" for one in ("127.0.0.1", "localhost", "[::1]")}
         self._names.update(names_of(host, self.port, hosts))
@@ -161,9 +158,10 @@ class Server:
         self._ended = threading.Event()
 
     def __enter__(self) -> "Server":
+        if self._saved:
+            self._saved.save(self.port)
         config = uvicorn.Config(
-            self._answer,
-            interface="asgi3",  # uvicorn takes a method for an application of ASGI 2
+            self,
             lifespan="off",
             log_config=None,
             # addresses contain the token
@@ -200,7 +198,9 @@ class Server:
         while not self._ended.wait(POLL_S):
             pass
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request as an ASGI application."""
+
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = MutableHeaders(scope=message)
@@ -219,12 +219,11 @@ class Server:
         origin, scheme = headers.get("origin"), "https" if is_secure else "http"
         if origin is not None and origin.lower() not in {f"{scheme}://{name}" for name in self._names}:
             return PlainTextResponse("Requests of other sites are refused.\n", 403)
-        if scope["method"] not in METHODS:
-            return PlainTextResponse("", 405)
         if scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD"):
             return None
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self._is_token(given):
+        # in constant time, so that the response time reveals nothing about the token
+        if secrets.compare_digest(given.encode(), self._token.encode()):
             if scope["method"] != "GET":
                 return PlainTextResponse("", 405)
             # relative, because a proxy may have put a path before it
@@ -232,12 +231,9 @@ class Server:
             entered.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", secure=is_secure)
             return entered
         # other programs of this machine set cookies for the same host that Python's own parser gives up at
-        cookies = cookie_parser(headers.get("cookie", ""))
-        return None if self._is_token(cookies.get(self._cookie, "")) else PlainTextResponse(UNKNOWN, 403)
-
-    def _is_token(self, given: str) -> bool:
-        # in constant time, so that the response time reveals nothing about the token
-        return secrets.compare_digest(given.encode(), self._token.encode())
+        cookie = cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
+        is_known = secrets.compare_digest(cookie.encode(), self._token.encode())
+        return None if is_known else PlainTextResponse(UNKNOWN, 403)
 
 
 def names_of(host: str, port: int, hosts: Sequence[str]) -> list[str]:

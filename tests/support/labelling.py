@@ -3,7 +3,7 @@
 import itertools
 
 from lstr.pipelines.labelling.project import Project
-from lstr.pipelines.labelling.values import About, Action, Change, Label, Subject, Value
+from lstr.pipelines.labelling.values import About, Action, Change, Label, Subject
 
 _ids = itertools.count()
 
@@ -12,7 +12,7 @@ def new_id() -> str:
     return f"test-{next(_ids)}"
 
 
-def put(project: Project, value: Value | None, video: str = "", key: str = ""):
+def put(project: Project, value, video: str = "", key: str = ""):
     """Replace a value of the project; the request includes the previous value, as the page's requests do."""
     kinds = {Label: "label", About: "about", Action: "action", Subject: "subject"}
     kind = kinds[type(value)] if value is not None else "label"

@@ -50,9 +50,9 @@ function show(video) {
 }
 /* A class with a label or a detection; its curve has the highest score of each stretch of the video. */
 function laneOf(video, label, text) {
-  const codes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)), begin = video.begin || 0;
+  const codes = bytesOf(text), begin = video.begin || 0;
   const chunk = (video.duration - begin) / Math.max(1, video.chunks), each = Math.ceil(video.chunks / Math.max(1, codes.length)) * chunk;
-  const spans = (entries, verdict) => entries.map(spanOf).filter((entry) => entry.label === label && entry.verdict === verdict).map(({ start, end }) => [start, end]);
+  const spans = (entries, verdict) => spansOf(entries.map(spanOf).filter((entry) => entry.label === label && entry.verdict === verdict));
   const curve = { codes, first: 0, count: codes.length, begin, step: each, fullScale: FULL_SCALE, missing: NO_SCORE };
   return {
     label, curve, solid: spans(video.detections, "found"), isFalse: spans(video.detections, "false"), faint: spans(video.detections, "excluded"),
@@ -144,21 +144,14 @@ function draw() {
   bringCurrent($("errors"));
 }
 
-function key(event) {
-  const { tagName } = event.target;
-  if (event.ctrlKey || event.metaKey || event.altKey || tagName === "INPUT" || (tagName === "SELECT" && !/^x$/i.test(event.key))) return;
-  if (/^(BUTTON|SUMMARY|A|VIDEO)$/.test(tagName) && event.key === " ") return;
+onKeys((event) => {
+  if (!shown) return {};
   const jump = event.shiftKey ? 1 : step;
-  const acts = {
+  return {
     x: () => seekError(1), X: () => seekError(-1), ...zoomKeys, " ": () => watchable && toggleFilm(),
     ArrowLeft: () => seekTo(now - jump), ArrowRight: () => seekTo(now + jump),
+    ...(event.target === $("surface") && { Home: () => seekTo(0), End: () => seekTo(shown.duration) }),
   };
-  if (event.target === $("surface")) Object.assign(acts, { Home: () => seekTo(0), End: () => seekTo(shown.duration) });
-  if (!Object.hasOwn(acts, event.key) || !shown) return;
-  event.preventDefault();
-  acts[event.key]();
-}
-
-document.addEventListener("keydown", key);
+});
 followTheme(redraw);
 pickModel(0);

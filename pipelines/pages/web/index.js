@@ -5,7 +5,6 @@ const N_MOST = 3; /* actions that a row names */
 const used = new Set(videos.flatMap(({ segments }) => segments.map(([index]) => index)));
 const filter = { sought: "", action: "", which: "", key: "", descending: false };
 const spans = (entries) => entries.map(([index, start, end, score]) => ({ label: classes[index], start, end, score: score ?? undefined }));
-const times = (labels) => labels.map(({ start, end }) => [start, end]);
 const total = (key) => videos.reduce((sum, video) => sum + video[key], 0);
 const playOn = () => false; /* no video plays here */
 
@@ -24,7 +23,7 @@ class Line extends Lane {
   draw() {
     const { pen, width, height, ratio } = fresh(this.base.firstElementChild), { duration, detected, truth, caught, missed } = this.props.video;
     this.dirty = false;
-    drawStrip(pen, (time) => time / duration * width, height, ratio, detected, truth && times(caught), times(missed));
+    drawStrip(pen, (time) => time / duration * width, height, ratio, detected, truth && spansOf(caught), spansOf(missed));
   }
   render() { return html`<div class="line"><canvas aria-hidden="true" /></div>`; }
 }

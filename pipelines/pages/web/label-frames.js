@@ -173,21 +173,15 @@ async function openVideo(at) {
 }
 /* When the frames of a video are, asked for until something answers or another video is wanted. */
 async function timesOf(at) {
+  const say = () => at === chosenVideo && showTrouble(["Reading the times of all frames", "Once in each run of lstr label; a long video takes a while."]);
   for (; at === chosenVideo; await pause(500)) {
-    const asking = fetch("/times/" + at);
-    tellReading(at, asking);
+    const timer = setTimeout(say, 700);
     try {
-      const answer = await asking;
+      const answer = await fetch("/times/" + at);
       return { answer, content: await answer.arrayBuffer() };
-    } catch { /* lstr label does not run, which the page says already */ }
+    } catch { /* lstr label does not run, which the page says already */ } finally { clearTimeout(timer); }
   }
   return {};
-}
-/* A long file takes a while to be read: only then the times of its frames are known. */
-async function tellReading(at, asking) {
-  const isOver = await Promise.race([asking.then(() => true, () => true), pause(700)]);
-  if (isOver || at !== chosenVideo) return;
-  showTrouble(["Reading the times of all frames", "Once in each run of lstr label; a long video takes a while."]);
 }
 const FILM_TEXTS = {
   soon: "Making a copy that browsers play; until then it plays as still frames", copy: "Playback shows a small copy; still frames are of the video itself",

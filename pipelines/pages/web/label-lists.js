@@ -43,17 +43,14 @@ function Labels() {
   const more = (count, where) => count > 0 && html`<li key=${where} class="more">${countText(count, "label") + " " + where}</li>`;
   return html`<section class="card" id="list" aria-label="Labels">
     <div class="heading"><h2 id="count">${order.length ? countText(order.length, "label") : "No labels yet"}</h2><p class="soft" id="saved" role="status">${unsavedText ? "" : "All saved in " + lastPart(report.file)}</p></div>
-    <ol id="rows" class="lines">${more(first, "above")}${order.slice(first, last).map(([key, label]) => html`<${LabelRow} key=${key} id=${key} label=${label} isChosen=${key === chosen} name=${nameOf(label.action)} />`)}${more(order.length - last, "below")}</ol>
+    <ol id="rows" class="lines">${more(first, "above")}${order.slice(first, last).map(([key, label]) => html`<${LabelRow} key=${key} id=${key} label=${label} />`)}${more(order.length - last, "below")}</ol>
   </section>`;
 }
-class LabelRow extends Component {
-  shouldComponentUpdate({ label, isChosen, name }) { return label !== this.props.label || isChosen !== this.props.isChosen || name !== this.props.name; }
-  /* the arrow keys go through labels */
-  render({ id, label, isChosen, name }) {
-    return html`<li><${Button} tabindex="-1" data-key=${id} aria-current=${isChosen} onClick=${() => { chooseLabel(id); seek(label.start); }}>
-      <${Spot} label=${name} look=${label.action === nothing ? "hollow" : ""} /><span class="cut">${name}</span><span class="cut subject">${label.subject}</span><span class="time">${clock(label.start)}</span>
-      <span class="time">${label.end === null ? "open" : clock(label.end)}</span><span class="cut comment">${label.comment}</span><//></li>`;
-  }
+function LabelRow({ id, label }) { /* without the tab key: the arrow keys go through labels */
+  const name = nameOf(label.action);
+  return html`<li><${Button} tabindex="-1" data-key=${id} aria-current=${id === chosen} onClick=${() => { chooseLabel(id); seek(label.start); }}>
+    <${Spot} label=${name} look=${label.action === nothing ? "hollow" : ""} /><span class="cut">${name}</span><span class="cut subject">${label.subject}</span><span class="time">${clock(label.start)}</span>
+    <span class="time">${label.end === null ? "open" : clock(label.end)}</span><span class="cut comment">${label.comment}</span><//></li>`;
 }
 
 /* The fields of the chosen label. */

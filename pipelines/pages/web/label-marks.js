@@ -43,13 +43,11 @@ function changeChosen(changes, key = chosen) {
     const label = held.label[video]?.[key];
     if (!label) return null;
     const after = { ...label, ...changes };
-    if (Object.keys(changes).every((name) => label[name] === after[name])) { draw(); return null; }
-    if (changes.start !== undefined && after.end !== null && after.start >= after.end) return refuse("A label must start before its end");
-    if (changes.end !== undefined && after.end <= after.start) return refuse("A label must end after its start");
-    return [putLabel(video, key, after)];
+    const isSame = Object.keys(changes).every((name) => label[name] === after[name]);
+    if (isSame) draw();
+    return isSame ? null : [putLabel(video, key, after)];
   });
 }
-function refuse(text) { notify(text); draw(); return null; }
 function removeChosen() {
   const video = videoId(), key = chosen;
   ask(() => (held.label[video]?.[key] ? [putLabel(video, key, null)] : null));
@@ -69,7 +67,6 @@ function freeKey(name) {
 function addAction(name) {
   const key = newKey();
   ask(() => {
-    if (Object.values(held.action).some((action) => action.name === name)) return refuse("There is already an action " + name);
     const place = Math.max(-1, ...Object.values(held.action).map((action) => action.place)) + 1;
     return [{ kind: "action", key, after: { name, key: freeKey(name), place } }];
   }, () => notify(name + " starts and stops by the key " + (held.action[key].key || "(none is free)")));

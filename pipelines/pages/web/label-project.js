@@ -52,10 +52,10 @@ async function reach(wanted) {
 }
 /* Until the server has answered, which knows a change that comes a second time by its id; whether it was overtaken. */
 async function send(address, content, job, again) {
-  const body = JSON.stringify({ id: crypto.randomUUID(), project: report.project, ...content }), made = revision;
+  const body = JSON.stringify({ id: crypto.randomUUID(), ...content }), made = revision;
   for (;;) {
     try {
-      const answer = await fetch(address, { method: "POST", headers: { "content-type": "application/json" }, body });
+      const answer = await fetch(address + "?project=" + report.project, { method: "POST", headers: { "content-type": "application/json" }, body });
       if (answer.status === 403) {
         /* where the browser gets a token that holds, in another tab, this one goes on */
         showUnsaved("Not saved yet: lstr label serves other labels, or has a new token. Keep this page open, and open the printed address in another tab.");

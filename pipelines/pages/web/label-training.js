@@ -17,7 +17,7 @@ function Command({ text, label }) {
   const copy = ({ currentTarget }) => copyText(text, currentTarget.previousElementSibling, notify);
   return html`<div class="command"><code tabindex="0" aria-label=${label}>${text}</code><${Button} onClick=${copy}>Copy<//></div>`;
 }
-const askTraining = (deed, content = {}) => post("/training/" + deed, { project: report.project, ...content })
+const askTraining = (deed, content = {}) => post("/training/" + deed + "?project=" + report.project, content)
   .catch((error) => notify(error instanceof TypeError ? "No answer: is lstr label still running?" : error.message)); /* fetch throws a TypeError without an answer */
 
 /* Show a state from the stream of events. */

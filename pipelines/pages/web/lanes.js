@@ -70,6 +70,7 @@ class Zoom extends Component {
   }
 }
 
+const spansOf = (entries) => entries.map(({ start, end }) => [start, end]);
 /* A lane: `children` are its name, `content()` is what its canvas shows, drawn only while it is in sight. */
 const near = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {

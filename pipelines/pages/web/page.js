@@ -31,6 +31,20 @@ document.addEventListener("keydown", (event) => {
   menu.open = false;
   menu.querySelector("summary").focus();
 });
+/* Keys of a page, by what `actionsOf(event)` gives for their names. Fields keep what is typed, buttons and players the
+   space bar, and a menu its letters but x, which goes through errors after one has chosen which. */
+function onKeys(actionsOf) {
+  document.addEventListener("keydown", (event) => {
+    const { key, target: { tagName, type, controls } } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if ((tagName === "INPUT" && type !== "checkbox") || (tagName === "SELECT" && !/^x$/i.test(key))) return;
+    if (key === " " ? controls || /^(BUTTON|SUMMARY|INPUT|A)$/.test(tagName) : tagName === "PRE") return;
+    const actions = actionsOf(event);
+    if (!Object.hasOwn(actions, key)) return;
+    event.preventDefault();
+    actions[key]();
+  });
+}
 /* Without load() a player keeps its video after its source is removed, and still sends events about it. */
 function closeMedia(player) {
   player.removeAttribute("src");
@@ -47,6 +61,12 @@ async function copyText(text, element, notify) {
   }
 }
 
+/* The bytes of a text in base64. Uint8Array.from(text, ...) would be slow: scores of days and videos are long. */
+function bytesOf(base64) {
+  const letters = atob(base64), bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < bytes.length; at++) bytes[at] = letters.charCodeAt(at);
+  return bytes;
+}
 /* m:ss, or h:mm:ss where `long`. */
 function clockText(time, digits = 2, long = false) {
   const scale = 10 ** digits, ticks = Math.round(Math.max(0, time) * scale), whole = Math.floor(ticks / scale);

@@ -63,7 +63,6 @@ function About() {
 /* The lanes: one for each class that the filters leave, Background last. */
 let stamp = 0, rover = null; /* counts what lanes have to be drawn again for; the lane whose name the tab key reaches */
 const shownIndices = () => [...names.keys()].filter((index) => !filter.hidden.has(index)).sort((one, other) => !one - !other || one - other);
-const times = (entries) => entries.map(({ start, end }) => [start, end]);
 function laneOf(index) {
   const label = names[index], rule = ruleOf(label), own = segments.filter((segment) => segment.label === label && passes(segment)), kept = own.filter((segment) => !isFalse(segment));
   const labels = truth && truth.filter((entry) => entry.label === label);
@@ -71,9 +70,9 @@ function laneOf(index) {
     colour: colourOf(label), gaps, expected: expected.filter((one) => one.label === label),
     curve: index < classes.length && { codes, first: index * chunks, count: chunks, begin, step, fullScale, missing },
     rules: rule ? [{ score: rule.on, alpha: 0.75 }, ...(tries() ? [{ score: rule.off, alpha: 0.35 }] : [])] : [],
-    solid: times(kept), isFalse: times(own.filter(isFalse)),
+    solid: spansOf(kept), isFalse: spansOf(own.filter(isFalse)),
     announced: kept.map(({ start, end, announced }) => [Math.max(start, Math.min(announced ?? start, end - step / 2)), end]),
-    found: labels && times(labels.filter((entry) => entry.found)), missed: labels && times(labels.filter((entry) => !entry.found)),
+    found: labels && spansOf(labels.filter((entry) => entry.found)), missed: labels && spansOf(labels.filter((entry) => !entry.found)),
   };
 }
 function seekNext(label) {
@@ -187,7 +186,7 @@ function showMoment() {
   $("clock").textContent = clock(now) + " / " + clock(duration);
   drawOverview((pen, toX, height, ratio) => {
     hatch(pen, gaps, toX, height, ratio);
-    const labels = truth ? truth.filter(shows) : [], some = (wanted) => times(labels.filter((label) => Boolean(label.found) === wanted));
+    const labels = truth ? truth.filter(shows) : [], some = (wanted) => spansOf(labels.filter((label) => Boolean(label.found) === wanted));
     drawStrip(pen, toX, height, ratio, segments.filter(passes).map((segment) => ({ ...segment, isFalse: isFalse(segment) })), truth && some(true), some(false));
   });
   if (chunk === shownChunk) return;
@@ -213,8 +212,7 @@ function embedded() {
   if (!holder) return null;
   const text = holder.textContent;
   holder.remove(); /* so that the text and the bytes are not both in memory */
-  const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  return URL.createObjectURL(new Blob([bytes], report.embedded));
+  return URL.createObjectURL(new Blob([bytesOf(text)], report.embedded));
 }
 function openVideo() {
   const address = report.video || embedded();
@@ -233,29 +231,18 @@ function hover(event) {
   tip.style.transform = "translate(" + Math.max(4, left) + "px," + Math.max(4, top) + "px)";
 }
 function leave() { $("tip").hidden = $("pointer").hidden = true; }
-function key(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const { tagName, type } = event.target;
-  if (tagName === "SELECT" || ["search", "range", "text", "number"].includes(type)) return;
-  if (event.key === " " && /^(BUTTON|SUMMARY|INPUT|A)$/.test(tagName)) return;
-  if (tagName === "PRE" && event.key !== " ") return;
-  const actions = {
+onKeys((event) => {
+  leave();
+  return {
     " ": toggle,
     ArrowLeft: () => seek(event.shiftKey ? now - 1 : begin + (Math.ceil((now - begin) / step - 1e-6) - 1) * step),
     ArrowRight: () => seek(event.shiftKey ? now + 1 : begin + (stepFrom() + 1) * step),
     x: () => seekError(1), X: () => seekError(-1),
     n: () => seekSegment(1), p: () => seekSegment(-1),
     ...zoomKeys,
+    ...(event.target === $("surface") && { Home: () => seek(0), End: () => seek(duration), PageUp: () => seek(now + 10), PageDown: () => seek(now - 10) }),
   };
-  if (event.target === $("surface")) {
-    Object.assign(actions, { Home: () => seek(0), End: () => seek(duration), PageUp: () => seek(now + 10), PageDown: () => seek(now - 10) });
-  }
-  if (!actions[event.key]) return;
-  event.preventDefault();
-  leave();
-  actions[event.key]();
-}
-
+});
 
 const laneHeight = names.length <= 9 ? 50 : names.length <= 21 ? 40 : 30;
 document.title = title + " – action timeline";
@@ -266,6 +253,5 @@ refresh();
 widenNames(names);
 lookAtAll();
 $("plot").addEventListener("wheel", leave);
-document.addEventListener("keydown", key);
 /* an embedded video stands after this script, so that the page is there before it */
 document.addEventListener("DOMContentLoaded", openVideo);

@@ -75,7 +75,8 @@ function backdated(found, { step, begin = 0 }) {
   const endOfAll = reportedEnds(found.flatMap(({ runs }) => runs));
   return found.map(({ rule, runs }) => {
     const backdate = rule ? Math.floor(rule.backdate / step + TOLERANCE) : 0;
-    const endBefore = !backdate || rule.highest ? endOfAll : reportedEnds(runs);
+    if (!backdate) return runs;
+    const endBefore = rule.highest ? endOfAll : reportedEnds(runs);
     return runs.map(({ first, since, reported, parts, ...action }) => {
       return { ...action, start: begin + Math.min(first, Math.max(first - backdate, since, endBefore(first))) * step };
     });
@@ -87,15 +88,7 @@ function reportedEnds(runs) {
   const ends = runs.flatMap(({ reported, parts }) => parts.map(([start, end]) => ({ known: Math.max(reported, start), end })));
   ends.sort((one, other) => one.known - other.known);
   for (let place = 1; place < ends.length; place++) ends[place].end = Math.max(ends[place].end, ends[place - 1].end);
-  return (chunk) => {
-    let known = 0, after = ends.length;
-    while (known < after) {
-      const middle = (known + after) >> 1;
-      if (ends[middle].known < chunk) known = middle + 1;
-      else after = middle;
-    }
-    return known ? Math.min(ends[known - 1].end, chunk) : 0;
-  };
+  return (chunk) => Math.min(ends.findLast(({ known }) => known < chunk)?.end ?? 0, chunk);
 }
 
 /* Detections against labels: a label is found by one detection of its class that overlaps it enough, or begins with it. */

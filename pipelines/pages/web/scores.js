@@ -2,10 +2,8 @@
 const { timeline } = report;
 const { classes, chunks } = timeline;
 const step = timeline.seconds_per_chunk || 0.25;
-const begin = (() => { /* seconds at which the first chunk begins */
-  const [over, under = 1] = (timeline.clock?.offset || "0").split("/").map(Number);
-  return over / under;
-})();
+const [over, under = 1] = (timeline.clock?.offset || "0").split("/").map(Number);
+const begin = over / under; /* seconds at which the first chunk begins */
 const decided = begin + chunks * step;
 const duration = Math.max(timeline.duration || 0, decided, step);
 const wholeSeconds = () => duration;
@@ -32,13 +30,7 @@ const names = [...classes];
 const classOf = new Map(classes.map((label, index) => [label, index]));
 for (const { label } of truth || []) if (!classOf.has(label)) classOf.set(label, names.push(label) - 1);
 
-/* uint16 codes, one class after the other. */
-const codes = (() => {
-  const text = atob(report.scores.base64);
-  const values = new Uint16Array(text.length / 2);
-  for (let i = 0; i < values.length; i++) values[i] = text.charCodeAt(2 * i) | (text.charCodeAt(2 * i + 1) << 8);
-  return values;
-})();
+const codes = new Uint16Array(bytesOf(report.scores.base64).buffer); /* one class after the other; every browser is little-endian */
 const { full_scale: fullScale, missing } = report.scores;
 
 /* When each segment was announced. */
@@ -76,13 +68,7 @@ function chunkAt(time) {
 }
 function ranked(chunk, count) {
   if (chunk < 0) return [];
-  const best = [];
-  for (let index = 0; index < classes.length; index++) {
-    const code = codes[index * chunks + chunk];
-    if (code === missing || (best.length === count && code <= best[count - 1].code)) continue;
-    best.push({ index, code });
-    best.sort((one, other) => other.code - one.code);
-    if (best.length > count) best.pop();
-  }
+  const scored = classes.map((_, index) => ({ index, code: codes[index * chunks + chunk] })).filter(({ code }) => code !== missing);
+  const best = scored.sort((one, other) => other.code - one.code).slice(0, count);
   return best.map(({ index, code }) => ({ index, score: code / fullScale }));
 }

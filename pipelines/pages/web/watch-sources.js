@@ -26,7 +26,7 @@ function readSource(state) {
 }
 /* The decisions since the last ones: `codes` are `columns` codes of each class, up to column `first` + `columns` - 1. */
 function readScores({ source: name, first, columns, at, codes: text, picture }) {
-  const source = sources.get(name), given = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)), moved = Math.min(ROWS, first + columns - 1 - source.newest);
+  const source = sources.get(name), given = bytesOf(text), moved = Math.min(ROWS, first + columns - 1 - source.newest);
   for (let row = 0; row < source.classes.length; row++) {
     const begin = row * ROWS, end = begin + ROWS;
     source.codes.copyWithin(begin, begin + moved, end);
@@ -52,7 +52,7 @@ function laneOf(source, index) {
   return {
     colour: colourOf(label), gaps: source.gaps, rules: rule ? [{ score: rule[0], alpha: 0.75 }] : [],
     curve: { codes: source.codes, first: index * ROWS, count: ROWS, begin: 0, step, fullScale, missing },
-    solid: events.map(({ start, end }) => [start, end]),
+    solid: spansOf(events),
     announced: events.map(({ start, end, decided }) => [Math.max(start, Math.min(decided, end - step / 2)), end]),
   };
 }

@@ -55,20 +55,17 @@ const hear = {
   snoozes: ({ snoozes: next }) => readSnoozes(next),
 };
 
-function key(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (/^(SELECT|INPUT|TEXTAREA)$/.test(event.target.tagName)) return;
-  const id = eventAt(0)?.dataset.id, source = /^[1-9]$/.test(event.key) && [...sources.values()][Number(event.key) - 1];
-  const actions = {
+onKeys(() => {
+  if (document.querySelector("dialog[open]")) return {};
+  const id = eventAt(0)?.dataset.id, places = [...sources.values()].slice(0, 9).entries();
+  const goTo = ({ part: { base } }) => { base.focus(); base.scrollIntoView({ block: "nearest" }); };
+  return {
     n: () => eventAt(1)?.focus(), p: () => eventAt(-1)?.focus(),
     r: () => id && judge(id, "right"), w: () => id && judge(id, "wrong"), c: () => id && play(id),
     m: () => { span = SPANS[(SPANS.indexOf(span) + 1) % SPANS.length]; showSources(); },
+    ...Object.fromEntries([...places].map(([at, source]) => [at + 1, () => goTo(source)])),
   };
-  const deed = source ? () => { source.part.base.focus(); source.part.base.scrollIntoView({ block: "nearest" }); } : actions[event.key];
-  if (!deed) return;
-  event.preventDefault();
-  deed();
-}
+});
 showClip(null);
 $("player").addEventListener("close", () => { closeMedia($("clip")); showClip(null); });
 $("add-form").addEventListener("submit", (event) => {
@@ -79,7 +76,6 @@ $("add-form").addEventListener("submit", (event) => {
     $("add").open = false;
   }, (error) => { $("add-status").textContent = error.message; });
 });
-document.addEventListener("keydown", key);
 new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));
 followTheme(redraw);
 listen();

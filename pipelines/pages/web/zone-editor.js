@@ -97,7 +97,6 @@ function beginZone() {
   chooseCorner(null, "Press the places of its corners; the first one again closes it.");
 }
 function addRectangle() {
-  if (edited.zones.length >= report.most_zones) return;
   edited.open = null;
   const name = edited.zones.push(structuredClone(RECTANGLE)) - 1 + ":0";
   chooseCorner(name, placeText(name) + ". Arrows move it.");

@@ -37,13 +37,13 @@ def visitor(labelling):
     return Visitor(labelling.server.address)
 
 
-def change(visitor, kind: str, video: str = "", key: str = "", after=None, **more):
+def change(visitor, kind: str, video: str = "", key: str = "", after=None, query: str = ""):
     changes = [{"kind": kind, "video": video, "key": key, "before": None, "after": after}]
-    return visitor.ask("/change", {"id": new_id() + "-123456", "changes": changes, **more})
+    return visitor.ask(f"/change{query}", {"id": new_id() + "-123456", "changes": changes})
 
 
-def undo(visitor, request_id: str = "12345678", **more):
-    return visitor.ask("/turn", {"id": request_id, "deed": "undo", "video": "a", **more})
+def undo(visitor, request_id: str = "12345678", query: str = ""):
+    return visitor.ask(f"/turn{query}", {"id": request_id, "deed": "undo", "video": "a"})
 
 
 def test_frames_and_their_times(folder, visitor):
@@ -115,11 +115,11 @@ def test_invalid_requests_are_refused(labelling, visitor):
         assert answer.status == 400 and answer.json["error"]
     assert visitor.ask("/change", b"{}", content_type="text/plain").status == 415
     assert visitor.ask("/change", b" " * (2**22 + 1)).status == 413
-    assert change(visitor, "about", "a", after={"complete": True}, project="0123456789abcdef").status == 403
-    assert undo(visitor, project="x").status == 403
+    assert change(visitor, "about", "a", "", {"complete": True}, "?project=0123456789abcdef").status == 403
+    assert undo(visitor, query="?project=x").status == 403
     assert visitor.ask("/events?since=0&project=0123456789abcdef").status == 403
     assert not labelling.project.state.abouts
-    assert change(visitor, "about", "a", after={"complete": True}, project=labelling.project.id).status == 200
+    assert change(visitor, "about", "a", "", {"complete": True}, f"?project={labelling.project.id}").status == 200
 
 
 def test_an_open_proposal_is_decided_once(labelling, visitor):

@@ -62,9 +62,6 @@ def test_labelled_and_complete_videos_are_used(project, learn):
         put(project, Label(fall, 1), "without an end", "b")
         put(project, About(comment="later"), "commented")
         put(project, Label(NOTHING, 1, 2), "nothing happens", "c")
-        for seconds in (59.0, float("nan"), 1e9):
-            with pytest.raises(RequestError):
-                training.begin(seconds)
         training.model(1).parent.mkdir(parents=True)
         training.model(1).write_bytes(b"no model")  # a damaged model is neither listed nor replaced
         training.begin(720)
@@ -125,7 +122,7 @@ def test_tabs_share_the_training(learn, tmp_path):
     with label([str(tmp_path)]) as labelling:
         put(labelling.project, Label(action(labelling.project, "fall"), 1, 2), "a", "x")
         tab, other_tab = (Visitor(labelling.server.address) for _ in range(2))
-        for body in ({"seconds": "x"}, {"seconds": True}, {"seconds": 1}):
+        for body in ({"seconds": "x"}, {"seconds": True}, {"seconds": 59}, {"seconds": 1e9}):
             assert tab.ask("/training/begin", body).status == 400, body
         assert tab.ask("/training/begin", {"seconds": None}).json["progress"]["number"] == 1
         wait_until(lambda: labelling.training.describe()["progress"]["step"] == 2)

@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from lstr.errors import ServingError
+from lstr.pipelines.labelling.label import label
 from lstr.pipelines.pages.server import SavedAddress, Server
 from tests.support.requests import Visitor
 
@@ -86,11 +87,13 @@ def test_the_server_ends_while_a_client_reads_a_stream():
     assert time.monotonic() - start < 60
 
 
-def test_a_used_port(server):
+def test_a_used_port(server, tmp_path):
     with Server(application()) as second:
         assert second.port != server.port and Visitor(second.address).ask("/").status == 200
-    with pytest.raises(ServingError):
-        Server(application(), port=server.port)
+    (tmp_path / "a.mp4").write_bytes(b"no video")
+    with pytest.raises(ServingError), label([str(tmp_path)], port=server.port):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"], "no new project"
 
 
 def test_an_address_beyond_loopback_needs_a_name_and_the_token():
