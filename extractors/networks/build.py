@@ -131,8 +131,8 @@ def build_network(
     if path:
         inflated = load_weights(backbone, path, entry, inflate=entry.inflates)
         card = read_card(path)
-        part = replace(part, weights=card.name if card else dataset_of(path), seed=None, calibrated_on=())
-        part = replace(part, stem=MEAN if inflated else None)
+        weights, stem = card.name if card else dataset_of(path), MEAN if inflated else None
+        part = replace(part, weights=weights, seed=None, calibrated_on=(), stem=stem)
     else:
         # seeded, so that the recipe is enough to compute the same features again
         randomise(backbone, SEED)
@@ -230,16 +230,16 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
     card = read_card(path)
     if wanted is None and card:
         wanted = find_network(card.network)
-    known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
     content = read_state_dict(path)
-    likeness = {}
-    for entry in known.values():
+
+    def likeness(entry: Network) -> tuple[float, int]:
         shapes = tensor_shapes(entry.build)
         ours = {entry.rename(bare_name(name)): tensor.shape for name, tensor in content.items()}
         common = ours.keys() & shapes.keys()
-        equal = sum(ours[name] == shapes[name] for name in common)  # networks of one family share tensor names
-        likeness[entry.name] = len(common) / len(ours.keys() | shapes.keys()), equal
-    network = known[max(likeness, key=lambda name: likeness[name])]
+        # networks of one family share tensor names
+        return len(common) / len(ours.keys() | shapes.keys()), sum(ours[name] == shapes[name] for name in common)
+
+    network = max((*NETWORKS.values(), *([wanted] if wanted else ())), key=likeness)
     shapes = {**tensor_shapes(network.build)}
     loaded, stem = _renamed(content, network), _stem(shapes)
     # the stem shows the stream: it takes three channels or ten

@@ -19,7 +19,6 @@ COMPARED = {n for pair in PAIRS for n in pair}
 WITHOUT_COLOUR = ("grey", "difference")  # streams that use grey frames
 AVERAGED = 3  # channels; OpenCV's area interpolation is limited to four
 GAIN = 2  # factor of the differences of frames
-NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)  # used if only the flow of a chunk is needed
 # Frames of a chunk that a stream of two images sees; the poses are 1/8 s apart, also from one chunk to the next.
 ENDS = {"change": (0, CHUNK - 1), "pose": (CHUNK // 2 - 1, CHUNK - 1)}
 

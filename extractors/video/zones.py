@@ -34,10 +34,9 @@ def parse_zones(value: Any) -> Zones:
             raise ValueError(f"zone {n} has {len(polygon)} corners; use {LEAST_CORNERS} to {MOST_CORNERS}.")
         for k, corner in enumerate(polygon, 1):
             is_pair = isinstance(corner, list) and len(corner) == 2
-            if not is_pair or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in corner):
-                raise ValueError(f"zone {n}, corner {k} is not a pair of numbers such as [0.1, 0.2].")
-            if not all(0 <= part <= 1 for part in corner):  # also rejects NaN
-                raise ValueError(f"zone {n}, corner {k} is not within the frame: both numbers must be from 0 to 1.")
+            # the comparison also rejects NaN; True is an int
+            if not is_pair or not all(type(part) in (int, float) and 0 <= part <= 1 for part in corner):
+                raise ValueError(f"zone {n}, corner {k} is not a pair of numbers from 0 to 1 such as [0.1, 0.2].")
         zone = tuple((float(x), float(y)) for x, y in polygon)
         # if the corners are nearly on one line, only rounding decides which pixels are inside
         distances = np.linalg.svd(np.array(zone) - np.mean(zone, 0), compute_uv=False)
