@@ -1,7 +1,7 @@
 """Stages of the work on a source, to report in which one an error occurred."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from lstr.files.atomic import STAGE
@@ -9,8 +9,8 @@ from lstr.files.atomic import STAGE
 T = TypeVar("T")
 
 
-class Stage(AbstractContextManager[Any], ContextDecorator):
-    """A context manager and decorator that marks an error with the stage, unless an inner stage has marked it."""
+class Stage(AbstractContextManager[Any]):
+    """A context manager that marks an error with the stage, unless an inner stage has marked it."""
 
     def __init__(self, name: str, action: str):
         self.name = name

@@ -90,7 +90,7 @@ class Stamps:
 
     def __init__(self) -> None:
         self.since = 0.0  # arrival of the latest frame that moved time forward
-        self._standing = self._frames = 0
+        self._frames = 0
         self._moved: deque[bool] = deque(maxlen=STANDING)
         self._back: deque[int] = deque(maxlen=BACK)
 
@@ -100,7 +100,6 @@ class Stamps:
         if back:
             self._back.append(self._frames)
         self._moved.append(forward)
-        self._standing = 0 if forward else self._standing + 1
         if forward:
             self.since = arrival
 
@@ -108,7 +107,8 @@ class Stamps:
         """Describe in a phrase why the timestamps are unusable; `arrival` of the latest frame if it is in real time."""
         if len(self._back) == BACK and self._frames - self._back[0] < BETWEEN:
             return "step back again and again"
-        slow = arrival is not None and self._standing >= FEW and arrival - self.since > LONG_S
+        # the first frame moves time forward, so FEW frames have come if none of the last ones did
+        slow = arrival is not None and not any(list(self._moved)[-FEW:]) and arrival - self.since > LONG_S
         stands = len(self._moved) == STANDING and sum(self._moved) <= MOVED
         return "stand still or fall" if slow or stands else ""
 
