@@ -109,23 +109,22 @@ def write_weights(
     folds: Mapping[str, int],
     training: Mapping[str, str],
     details: Mapping[str, Any],
-    n_folds: int,
 ) -> WeightsFolder:
     """Write the recipe and the description of a weights folder, after `write_network` has written its networks.
 
     Args:
         path: The folder.
         recipe: Recipe of the networks of all training videos, with only the trained streams.
-        folds: The fold of each training video by id, from 1.
+        folds: The fold of each training video by id, from 1; each stream has one more network per fold.
         training: SHA-256 of each training video's file by id.
         details: Other entries of finetune.json (metrics, config, seconds, versions).
-        n_folds: Number of folds, which equals the number of additional networks per stream.
 
     Raises:
         WeightsError: A network does not fit the recipe; each is loaded once to check it.
     """
     from lstr.extractors.networks.build import build_network  # imports torch
 
+    n_folds = max(folds.values(), default=0)
     cards = {stream: cards_of(path, stream, n_folds) for stream in recipe.streams}
     sources = WeightSources(dict.fromkeys(recipe.streams, str(path)))
     parts: dict[str, Any] = {}

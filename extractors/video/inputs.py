@@ -89,7 +89,7 @@ def find_videos(
         elif glob.has_magic(str(named)):
             plain = next(i for i, part in enumerate(named.parts) if glob.has_magic(part))
             folder = Path(*named.parts[:plain])
-            more = {named.suffix.lower()} - {""} if not glob.has_magic(named.suffix) else ()
+            more = () if glob.has_magic(named.suffix) else {named.suffix.lower()} - {""}  # spelled out by the user
             for match in map(Path, sorted(glob.glob(str(named), recursive=True))):
                 if match.is_dir():
                     paths += _walk(match, notify, known)
