@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import ExtractorError, NetworkRuntimeError
-from lstr.extractors.flow.workers import ChunkFlow, FlowWorkers, default_workers
+from lstr.extractors.flow.workers import ChunkFlow, FlowWorkers, TimedFlow, default_workers
 from lstr.extractors.networks.crops import frames_seen, views_of
 from lstr.extractors.networks.runtime import AUTO, NetworkJob, RunningNetwork, choose_runtime
 from lstr.extractors.networks.weights_file import WeightSources
@@ -277,7 +277,9 @@ class TwoStream:
                     if item is None:
                         return
                     if isinstance(item, tuple):
-                        yield item[0], ChunkFlow.ready(item[1])
+                        computed: TimedFlow = Future()
+                        computed.set_result((item[1], 0.0))
+                        yield item[0], ChunkFlow([computed])
                     else:
                         yield item, workers.submit(item.frames) if workers else None
 

@@ -232,13 +232,6 @@ class ChunkFlow:
         self.parts = parts
         self.seconds = 0.0
 
-    @classmethod
-    def ready(cls, flow: NDArray[np.uint8]) -> "ChunkFlow":
-        """Wrap flow (10, H, W) that is already computed."""
-        part: TimedFlow = Future()
-        part.set_result((flow, 0.0))
-        return cls([part])
-
     def result(self) -> NDArray[np.uint8]:
         """Wait for the flow and return it, (10, H, W), x and y interleaved. Raises the error of the computation."""
         try:

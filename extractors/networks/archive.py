@@ -105,14 +105,10 @@ class Archive:
             if not fits or entry.get("bytes") != members[name].file_size:
                 raise WeightsError(f"{name} in {path} does not have the size in its {DOCUMENT}.", COPY_HINT)
         self.members: dict[str, dict[str, Any]] = stated
-        """Size and SHA-256 of each member but model.json."""
+        """`bytes` and `sha256` of each member but model.json; `read` checks them."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.members
-
-    def sha256(self, name: str) -> str:
-        """Return the SHA-256 of a member according to model.json; `read` checks it."""
-        return self.members[name]["sha256"]
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a member. Raises WeightsError if their hash differs from model.json."""
@@ -120,7 +116,7 @@ class Archive:
             raise WeightsError(f"{self.path} does not contain {name}.", FOREIGN)
         with self._opened() as (container, members):
             content = container.read(members[name])
-        if hashlib.sha256(content).hexdigest() != self.sha256(name):
+        if hashlib.sha256(content).hexdigest() != self.members[name]["sha256"]:
             raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 does not match.", COPY_HINT)
         return content
 

@@ -230,16 +230,16 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
     card = read_card(path)
     if wanted is None and card:
         wanted = find_network(card.network)
+    known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
     content = read_state_dict(path)
-
-    def likeness(entry: Network) -> tuple[float, int]:
+    likeness = {}
+    for entry in known.values():
         shapes = tensor_shapes(entry.build)
         ours = {entry.rename(bare_name(name)): tensor.shape for name, tensor in content.items()}
         common = ours.keys() & shapes.keys()
-        # networks of one family share tensor names
-        return len(common) / len(ours.keys() | shapes.keys()), sum(ours[name] == shapes[name] for name in common)
-
-    network = max((*NETWORKS.values(), *([wanted] if wanted else ())), key=likeness)
+        equal = sum(ours[name] == shapes[name] for name in common)  # networks of one family share tensor names
+        likeness[entry.name] = len(common) / len(ours.keys() | shapes.keys()), equal
+    network = known[max(likeness, key=lambda name: likeness[name])]
     shapes = {**tensor_shapes(network.build)}
     loaded, stem = _renamed(content, network), _stem(shapes)
     # the stem shows the stream: it takes three channels or ten
