@@ -33,11 +33,6 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def default_device() -> str:
-    """Return `cuda` on a machine with a GPU, else `cpu`."""
-    return "cuda" if has_gpu() else "cpu"
-
-
 def fast_precision(device: str) -> str:
     """Return `bf16` where networks are faster in it on this device, else `float32`.
 
@@ -61,27 +56,26 @@ def choose_device(wanted: str | None) -> str:
     """
     wanted = wanted or os.environ.get("LSTR_DEVICE")
     if wanted is None:
-        return default_device()
+        return "cuda" if has_gpu() else "cpu"
     if wanted == "cpu":
         return wanted
     kind, _, number = wanted.partition(":") if isinstance(wanted, str) else ("", "", "")
     if kind != "cuda" or (number and not number.isdecimal()) or wanted.endswith(":"):
         raise DeviceError(f"{wanted!r} is not a device for networks on this machine.", "choose cpu, cuda or cuda:N.")
-    if find_spec("torch") is None:
-        raise DeviceError(f"Device {wanted} is not available: torch is not installed.", LEAVE_OUT)
-    import torch
+    reason, hint = "torch is not installed", LEAVE_OUT
+    if find_spec("torch") is not None:
+        import torch
 
-    if not torch.version.cuda and not torch.version.hip:
-        raise DeviceError(
-            f"Device {wanted} is not available: the installed torch is a CPU-only build.",
-            f"{LEAVE_OUT} https://pytorch.org/get-started lists the GPU builds.",
-        )
-    if not torch.cuda.is_available():
-        raise DeviceError(f"Device {wanted} is not available: torch finds no usable GPU.", LEAVE_OUT)
-    if number and int(number) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise DeviceError(f"Device {wanted} is not available: this machine has {count}, counted from 0.", LEAVE_OUT)
-    return wanted
+        if not torch.version.cuda and not torch.version.hip:
+            reason = "the installed torch is a CPU-only build"
+            hint += " https://pytorch.org/get-started lists the GPU builds."
+        elif not torch.cuda.is_available():
+            reason = "torch finds no usable GPU"
+        elif number and int(number) >= torch.cuda.device_count():
+            reason = f"this machine has {torch.cuda.device_count()}, counted from 0"
+        else:
+            return wanted
+    raise DeviceError(f"Device {wanted} is not available: {reason}.", hint)
 
 
 def extensions() -> set[str]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
-from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
+from lstr.errors import ExtractorError, NetworkRuntimeError
+from lstr.extractors.flow.workers import ChunkFlow, FlowWorkers, TimedFlow, default_workers
 from lstr.extractors.networks.crops import frames_seen, views_of
 from lstr.extractors.networks.runtime import AUTO, NetworkJob, RunningNetwork, choose_runtime
 from lstr.extractors.networks.weights_file import WeightSources
@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # converted networks run without torch
 IMAGES = {"cpu": 4, "cuda": 64}  # approximate batch size for files; on a CPU larger batches are no faster
 GPU_THREADS = 2  # one resizes images while the other waits for its features
 CONVERTED = "runtimes"  # folder of converted networks in the home folder
+STEPS = ("decode", "flow", "rgb_network", "flow_network")  # `rgb_network` is all streams but flow
 
 T = TypeVar("T")
 _computing: set[int] = set()  # id of the process that has run networks; a fork inherits it and can tell that it is one
@@ -59,16 +60,6 @@ class RunOptions:
     store: Path | None = None  # folder of converted networks; None converts them again in each process
     # batches computed at once on a CPU, unless the threads of flow set the number
     threads: int = field(default_factory=default_workers)
-
-
-@dataclass
-class StepSeconds:
-    """Seconds of work of each step, summed over its threads. Steps overlap, so the sum is not a duration."""
-
-    decode: float = 0.0
-    flow: float = 0.0
-    rgb_network: float = 0.0  # all streams but flow
-    flow_network: float = 0.0
 
 
 Pending = tuple[Chunk, ChunkFlow | None]  # A chunk, and its flow, which may still be computed.
@@ -144,8 +135,8 @@ class Ahead(Generic[T]):
 class LazyNetworks(UserDict[str, Any]):
     """Networks by stream, each built at its first use; a stored converted network makes that unnecessary."""
 
-    def __init__(self, make: "Mapping[str, Callable[[], nn.Module]]"):
-        super().__init__({stream: cache(build) for stream, build in make.items()})
+    def __init__(self, streams: Iterable[str], build: "Callable[[str], nn.Module]"):
+        super().__init__({stream: cache(partial(build, stream)) for stream in streams})
 
     def __getitem__(self, stream: str) -> "nn.Module":
         return self.data[stream]()
@@ -173,7 +164,7 @@ class TwoStream:
 
             return networks[stream].to(device=device).to(memory_format=torch.channels_last).eval()
 
-        self.networks = LazyNetworks({stream: partial(move_network, stream) for stream in networks})
+        self.networks = LazyNetworks(networks, move_network)
         self.recipe = recipe
         self.views = views_of(recipe)
         self.frames_seen = frames_seen(recipe.streams, recipe.rgb_frame)
@@ -187,7 +178,8 @@ class TwoStream:
         """Maximum number of chunks that go through the networks together."""
         self.sources = sources or WeightSources()
         self.options = options or RunOptions()
-        self.seconds = StepSeconds()
+        self.seconds = dict.fromkeys(STEPS, 0.0)
+        """Seconds of work of each step, summed over its threads. Steps overlap, so the sum is not a duration."""
         self.warnings: list[str] = []
         """Why a runtime that was to be used is not; `prepare` adds to it."""
         self._running: dict[str, RunningNetwork] = {}
@@ -254,11 +246,7 @@ class TwoStream:
 
     def pooled(self, stream: str, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return features (B, D) of crops (B, crops, H, W, C), averaged over space and the crops of a chunk."""
-        network = self._network(stream)
-        if network.averages:
-            return network(crops)
-        features = network(crops.reshape(-1, *crops.shape[2:]))  # (B · crops, D)
-        return features.reshape(*crops.shape[:2], -1).mean(1)
+        return self._network(stream).pooled(crops)
 
     def rows(
         self,
@@ -277,7 +265,7 @@ class TwoStream:
             live: Compute each chunk by itself as soon as it arrives, instead of in batches.
             threads: Number of threads without `workers`.
 
-        Raises FlowError, RecipeError if `workers` compute another algorithm, and the errors of `chunks`.
+        Raises FlowError, and the errors of `chunks`.
         """
 
         def read() -> Iterator[Pending]:
@@ -285,15 +273,17 @@ class TwoStream:
                 while True:
                     start = perf_counter()
                     item = next(source, None)
-                    self.seconds.decode += perf_counter() - start
+                    self.seconds["decode"] += perf_counter() - start
                     if item is None:
                         return
                     if isinstance(item, tuple):
-                        yield item[0], ChunkFlow.ready(item[1])
+                        computed: TimedFlow = Future()
+                        computed.set_result((item[1], 0.0))
+                        yield item[0], ChunkFlow([computed])
                     else:
                         yield item, workers.submit(item.frames) if workers else None
 
-        workers = self._check_workers(workers) if not threads else None
+        workers = self._flow_workers(workers) if not threads else None
         batch, more = 1 if live else self.batch, workers.ahead if workers else 2 * threads
         if self.device != "cpu":
             self.prepare(1, batch)  # capture CUDA graphs while the GPU computes no flow
@@ -332,7 +322,7 @@ class TwoStream:
         self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None
     ) -> Future[list[FeatureRow]]:
         """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order."""
-        workers = self._check_workers(workers)
+        workers = self._flow_workers(workers)
         return self._start(pool, [(chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks])
 
     def _start(self, pool: ThreadPoolExecutor, ready: Sequence[Pending]) -> Future[list[FeatureRow]]:
@@ -371,44 +361,32 @@ class TwoStream:
         return rows
 
     def _batch(self, ready: Sequence[Pending]) -> list[FeatureRow]:
-        flow_seconds = rgb_network = flow_network = 0.0
+        seconds = dict.fromkeys(STEPS[1:], 0.0)  # the reader's thread counts the first one
         features: dict[str, NDArray[np.float32]] = {}
         for stream in self.streams:
             flows = [part.result() if part and stream == "flow" else None for _, part in ready]
             start = perf_counter()
-            view, network = self.views[stream], self._network(stream)
-            images = [view.image(c.frames, flow) for (c, _), flow in zip(ready, flows, strict=True)]
-            if network.makes_crops:
-                features[stream] = network.of_fitted(images, view)
-            else:
-                features[stream] = self.pooled(stream, np.stack([view.of(image) for image in images]))
-            if stream == "flow":
-                flow_network += perf_counter() - start
-                flow_seconds = sum(part.seconds for _, part in ready if part)  # which `result` has set
-            else:
-                rgb_network += perf_counter() - start
+            view = self.views[stream]
+            images = [view.image(chunk.frames, flow) for (chunk, _), flow in zip(ready, flows, strict=True)]
+            features[stream] = self._network(stream).of_fitted(images, view)
+            seconds["flow_network" if stream == "flow" else "rgb_network"] += perf_counter() - start
+        seconds["flow"] = sum(part.seconds for _, part in ready if part)  # which `result` has set
         others = np.zeros((len(ready), 0), np.float32)
         if "pose" in features:
             features["pose"], others = np.hsplit(features["pose"], [self.recipe.parts["pose"].dim])
         with self._lock:  # batches run in several threads
-            self.seconds.flow += flow_seconds
-            self.seconds.rgb_network += rgb_network
-            self.seconds.flow_network += flow_network
+            for step, spent in seconds.items():
+                self.seconds[step] += spent
         return [
             FeatureRow(chunk.index, chunk.end_time, {stream: rows[n] for stream, rows in features.items()}, others[n])
             for n, (chunk, _) in enumerate(ready)
         ]
 
-    def _check_workers(self, workers: FlowWorkers | None) -> FlowWorkers | None:
-        """Return the workers if a network takes flow. Raises RecipeError if they compute another algorithm."""
+    def _flow_workers(self, workers: FlowWorkers | None) -> FlowWorkers | None:
+        """Return the workers if a network takes flow."""
         if "flow" not in self.networks:
             return None
-        assert workers is not None, "a network on flow needs workers for it"
-        if ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
-            raise RecipeError(
-                f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
-                "choose the flow algorithm of the recipe.",
-            )
+        assert workers and workers.algorithm == self.recipe.algorithm, "flow needs workers of the recipe's algorithm"
         return workers
 
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:

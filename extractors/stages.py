@@ -1,15 +1,16 @@
 """Stages of the work on a source, to report in which one an error occurred."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
+from lstr.files.atomic import STAGE
+
 T = TypeVar("T")
-_MARK = "lstr_stage"  # an attribute of the error, which it keeps from one thread or process to another
 
 
-class Stage(AbstractContextManager[Any], ContextDecorator):
-    """A context manager and decorator that marks an error with the stage, unless an inner stage has marked it."""
+class Stage(AbstractContextManager[Any]):
+    """A context manager that marks an error with the stage, unless an inner stage has marked it."""
 
     def __init__(self, name: str, action: str):
         self.name = name
@@ -24,7 +25,7 @@ class Stage(AbstractContextManager[Any], ContextDecorator):
         """Mark an error that came from this stage; work on each chunk calls this instead of entering the stage."""
         if isinstance(error, Exception) and stage_of(error) is None:
             with suppress(AttributeError):  # a few types of C extensions take no attributes
-                setattr(error, _MARK, self.name)
+                setattr(error, STAGE, self.name)  # kept from one thread or process to another
 
 
 PROBE = Stage("probe", "reading its metadata")
@@ -38,7 +39,7 @@ STAGES = {stage.name: stage for stage in (PROBE, DECODE, FLOW, NETWORK, MODEL, W
 
 def stage_of(error: BaseException) -> Stage | None:
     """Return the stage that an error came from; None if it came from no stage."""
-    return STAGES.get(getattr(error, _MARK, ""))
+    return STAGES.get(getattr(error, STAGE, ""))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ A network is built at its first use; this is not necessary if a converted networ
 """
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +83,6 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
 
         return build_network(stream, recipe.parts[stream], sources)
 
-    def network_of(stream: str) -> "nn.Module":
-        return build(stream)[0]
-
     parts: dict[str, NetworkRecipe] = {}
     for stream, want in recipe.parts.items():
         source = sources.files.get(stream)
@@ -97,7 +94,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
         is_same = source is not None and fingerprint_of_file(network_file(source, stream)) == want.sha256
         # built at its first use; a stored converted network is enough otherwise
         parts[stream] = want if is_same else build(stream)[1]
-    networks = LazyNetworks({stream: partial(network_of, stream) for stream in parts})
+    networks = LazyNetworks(parts, lambda stream: build(stream)[0])
     return TwoStream(networks, recipe.having(parts), device, sources)
 
 

@@ -68,10 +68,10 @@ def extract(videos, output, recipe, stream, weights, calibrate, lists, settings,
     """
     if not videos and not lists:
         raise click.UsageError("Specify a video, a folder, a pattern or a --list.")
-    from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
+    from lstr.extractors.video.inputs import find_sources
 
     # reports a wrong path at once; the imports below take longer
-    found = find_sources([*videos, *read_lists(lists)], VIDEO_SUFFIXES, settings.pop("root", None), console.say)
+    found = find_sources([*videos, *read_lists(lists)], settings.pop("root", None), console.say)
     console.say_waiting("loading networks…")
     from lstr.extractors.networks.published import weights_by_stream
     from lstr.files.remote import place

@@ -8,7 +8,7 @@ from typing import Any
 
 from lstr.errors import ConfigError, LstrError, MissingPathError, OutputError
 from lstr.extractors.networks.published import named_weights
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
+from lstr.extractors.video.inputs import find_sources
 from lstr.files.remote import Place, place
 from lstr.pipelines.annotations.convert import Conversion
 from lstr.pipelines.annotations.convert import convert as convert_all
@@ -65,7 +65,7 @@ def extract(
     if isinstance(videos, Mapping):
         found = {video_id: place(str(source)) for video_id, source in videos.items()}
     else:
-        found = find_sources(listed, VIDEO_SUFFIXES, notify=lambda text: show(Notice(text, warning=False)))
+        found = find_sources(listed, notify=lambda text: show(Notice(text, warning=False)))
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
     files = weights_for(chosen, named_weights(weights, chosen.streams))
     job = ExtractOptions(

@@ -18,11 +18,9 @@ struct field {
     float *data, *errors, *image, *planes, *rows;
 };
 
-static int stride_of(int w) { return (w + 1 + 15) & ~15; }
-
 /* Lay the parts out from `memory` on; returns how many floats they take. */
 static size_t lay_out(struct field *f, float *memory, int w, int h) {
-    size_t s = stride_of(w), state = (h + 1) * STATE_PLANES * s + SLACK;
+    size_t s = (w + 1 + 15) & ~15, state = (h + 1) * STATE_PLANES * s + SLACK;
     *f = (struct field){.w = w, .h = h, .s = (int)s};
     size_t at = SLACK;
 #define PART(name, size) f->name = memory + at; at += (((size) + 15) & ~(size_t)15) + SLACK;
@@ -36,12 +34,6 @@ static size_t lay_out(struct field *f, float *memory, int w, int h) {
     f->old += STATE_PLANES * s;
     f->new += STATE_PLANES * s;
     return at;
-}
-
-static void swap(struct field *f) {
-    float *t = f->old;
-    f->old = f->new;
-    f->new = t;
 }
 
 static float *row_of(const struct field *f, float *state, int y) { return state + (long)y * STATE_PLANES * f->s; }
@@ -117,8 +109,11 @@ static void pass(const struct kernel *kernel, const struct field *f, struct prog
 
 /* Keep the present state. */
 static void keep(struct field *f, struct progress *at) {
-    if (at->n > at->kept)
-        swap(f);
+    if (at->n > at->kept) {
+        float *t = f->old;
+        f->old = f->new;
+        f->new = t;
+    }
     at->kept = at->n;
 }
 

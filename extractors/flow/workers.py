@@ -132,20 +132,10 @@ def native_flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: st
     everything else.
 
     Args:
-        before: First grey image (H, W) uint8.
+        before: First grey image (H, W) uint8, with at least SMALLEST pixels per side.
         after: Second grey image (H, W) uint8.
         variant: An instruction set of `variants()`; results differ only in rare roundings.
-
-    Raises:
-        ValueError: The images have another type, differ in size, or are too small.
     """
-    for image in (before, after):
-        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 2:
-            raise ValueError("a frame must be a grey uint8 array (H, W)")
-        if min(image.shape) < SMALLEST:
-            raise ValueError(f"a frame must have at least {SMALLEST} pixels per side, not {image.shape}")
-    if before.shape != after.shape:
-        raise ValueError(f"the two frames differ in size: {before.shape} and {after.shape}")
     number = variants().index(variant) if variant else len(variants()) - 1
     try:  # another thread may take the last one
         # memory of another size is dropped: sources rarely alternate between two sizes
@@ -224,12 +214,9 @@ def choose_backend(
             return "cuda"
     if wanted == "auto":
         wanted = "native" if has_native() else "opencv"
-    if wanted == "cuda" and not has_gpu():
-        raise FlowError("No GPU is available to compute flow.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`.")
-    if wanted == "native" and not has_native():
-        raise FlowError(
-            "The compiled TV-L1 kernel was not built here.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`."
-        )
+    if (wanted == "cuda" and not has_gpu()) or (wanted == "native" and not has_native()):
+        hint = "unset LSTR_FLOW_BACKEND, or see `lstr doctor`."
+        raise FlowError(f"The flow backend {wanted} is not available on this machine.", hint)
     if wanted == "opencv":
         check_optflow()
     return wanted
@@ -244,13 +231,6 @@ class ChunkFlow:
     def __init__(self, parts: Sequence[TimedFlow]):
         self.parts = parts
         self.seconds = 0.0
-
-    @classmethod
-    def ready(cls, flow: NDArray[np.uint8]) -> "ChunkFlow":
-        """Wrap flow (10, H, W) that is already computed."""
-        part: TimedFlow = Future()
-        part.set_result((flow, 0.0))
-        return cls([part])
 
     def result(self) -> NDArray[np.uint8]:
         """Wait for the flow and return it, (10, H, W), x and y interleaved. Raises the error of the computation."""

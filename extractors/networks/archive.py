@@ -7,7 +7,6 @@ ONNX graphs of known operations instead of tensors (`graph_file`).
 
 import hashlib
 import json
-import re
 import stat
 import struct
 import zipfile
@@ -19,16 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.errors import OutputError, WeightsError
+from lstr.errors import OutputError, WeightsError, brief
 from lstr.extractors.streams import STREAMS
 
 if TYPE_CHECKING:  # only `tensors` needs torch
     from torch import Tensor
 
-FORMAT = "lstr-model"
-# Latest version that can be read. Files with tensors have version 1, which every release reads; files with graphs have
-# 2.
-VERSION = 2
+FORMATS = ("lstr-model/1", "lstr-model/2")  # of files with tensors, which every release reads, and of files with graphs
 SUFFIX = ".lstr"
 DOCUMENT = "model.json"
 CARD = "card.md"
@@ -86,10 +82,8 @@ class Archive:
         if not is_archive(path):
             raise WeightsError(f"{path} is not a model file, or is cut short.", FOREIGN)
         with self._opened() as (container, members):
-            if DOCUMENT not in members:
-                raise WeightsError(f"{path} has no {DOCUMENT}, which every model file needs.", FOREIGN)
-            if (size := members[DOCUMENT].file_size) > MOST_JSON:
-                raise WeightsError(f"{DOCUMENT} in {path} has {size} bytes; the limit is {MOST_JSON}.", FOREIGN)
+            if DOCUMENT not in members or members[DOCUMENT].file_size > MOST_JSON:
+                raise WeightsError(f"{path} has no {DOCUMENT} of up to {MOST_JSON} bytes.", FOREIGN)
             content = container.read(members[DOCUMENT])
         document: Any = None
         with suppress(ValueError, RecursionError):
@@ -97,19 +91,12 @@ class Archive:
         if not isinstance(document, dict):
             raise WeightsError(f"{DOCUMENT} in {path} is not a JSON object.", COPY_HINT)
         self.document: dict[str, Any] = document
-        found = re.fullmatch(rf"{FORMAT}/(\d{{1,9}})", str(document.get("format")))
-        if not found:
-            raise WeightsError(f"{path} is not of the format {FORMAT}/{VERSION}.", FOREIGN)
-        if int(found[1]) > VERSION:
-            sentence = (
-                f"{path} was written by a newer lstr: its format is {found[0]}, this one reads {FORMAT}/{VERSION}."
-            )
-            raise WeightsError(sentence, "update lstr.")
+        if (form := document.get("format")) not in FORMATS:
+            sentence = f"{path} has the format {brief(form)}; this version of lstr reads {' and '.join(FORMATS)}."
+            raise WeightsError(sentence, f"update lstr, or {FOREIGN}")
         for name in members:
             if name not in MEMBERS:
-                outside = "/" in name or "\\" in name or ".." in name
-                reason = "points outside the file" if outside else "is not part of a model file"
-                raise WeightsError(f"{path} has a member {name!r} that {reason}.", FOREIGN)
+                raise WeightsError(f"{path} has a member {name!r}, which is not part of a model file.", FOREIGN)
         stated = document.get("members")
         if not isinstance(stated, dict) or {DOCUMENT, *stated} != set(members):
             raise WeightsError(f"{path} does not contain the members that its {DOCUMENT} lists.", COPY_HINT)
@@ -117,14 +104,11 @@ class Archive:
             fits = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
             if not fits or entry.get("bytes") != members[name].file_size:
                 raise WeightsError(f"{name} in {path} does not have the size in its {DOCUMENT}.", COPY_HINT)
-        self.sizes = {name: info.file_size for name, info in members.items()}
+        self.members: dict[str, dict[str, Any]] = stated
+        """`bytes` and `sha256` of each member but model.json; `read` checks them."""
 
     def __contains__(self, name: str) -> bool:
-        return name in self.sizes
-
-    def sha256(self, name: str) -> str:
-        """Return the SHA-256 of a member according to model.json; `read` checks it."""
-        return self.document["members"][name]["sha256"]
+        return name in self.members
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a member. Raises WeightsError if their hash differs from model.json."""
@@ -132,7 +116,7 @@ class Archive:
             raise WeightsError(f"{self.path} does not contain {name}.", FOREIGN)
         with self._opened() as (container, members):
             content = container.read(members[name])
-        if hashlib.sha256(content).hexdigest() != self.sha256(name):
+        if hashlib.sha256(content).hexdigest() != self.members[name]["sha256"]:
             raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 does not match.", COPY_HINT)
         return content
 
@@ -201,17 +185,13 @@ class Archive:
                     infos = sorted(container.infolist(), key=lambda info: info.header_offset)
                     ends = [*(info.header_offset for info in infos[1:]), container.start_dir]
                     for info, end in zip(infos, ends, strict=True):
-                        reason = ""
-                        if info.flag_bits & 0x41:
-                            reason = "that is encrypted"
-                        elif info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-                            reason = "that is compressed"
-                        elif stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-                            reason = "that is a link or a folder"
-                        elif info.header_offset + 30 + len(info.orig_filename) + info.file_size > end:
-                            reason = "that is larger than its place in the file"
-                        if reason:
-                            raise WeightsError(f"{self.path} has a member {info.orig_filename!r} {reason}.", FOREIGN)
+                        is_encrypted = info.flag_bits & 0x41
+                        is_stored = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
+                        is_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
+                        fits = info.header_offset + 30 + len(info.orig_filename) + info.file_size <= end
+                        if is_encrypted or not (is_stored and is_file and fits):
+                            what = f"a member {info.orig_filename!r} that is compressed, encrypted or not a whole file"
+                            raise WeightsError(f"{self.path} has {what}.", FOREIGN)
                     if len({info.filename for info in infos}) < len(infos):
                         raise WeightsError(f"{self.path} contains two members with the same name.", FOREIGN)
                     yield container, {info.filename: info for info in infos}
@@ -244,8 +224,8 @@ def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Map
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
         contents[name] = save(tensors, {} if note is None else {"lstr": note})
     members = {n: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in contents.items()}
-    version = VERSION if any(name.endswith(GRAPH) for name in parts) else 1
-    whole = {"format": f"{FORMAT}/{version}", **document, "members": members}
+    form = FORMATS[1] if any(name.endswith(GRAPH) for name in parts) else FORMATS[0]
+    whole = {"format": form, **document, "members": members}
     text = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False)
     if len(text.encode()) > MOST_JSON:
         raise OutputError(f"{DOCUMENT} would exceed {MOST_JSON} bytes.", "shorten the description of the model.")

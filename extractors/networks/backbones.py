@@ -110,11 +110,9 @@ class BNInception(nn.Module):
         self._average = nn.AvgPool2d(3, 1, 1, ceil_mode=True, count_include_pad=True)
         self._maximum = nn.MaxPool2d(3, 1, 1, ceil_mode=True)
 
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-
         def add(name: str, n_in: int, n_out: int, size: int, stride: int = 1) -> int:
-            layers[name] = nn.Conv2d(n_in, n_out, size, stride, padding=size // 2)
-            layers[f"{name}_bn"] = nn.BatchNorm2d(n_out)
+            self.add_module(name, nn.Conv2d(n_in, n_out, size, stride, padding=size // 2))
+            self.add_module(f"{name}_bn", nn.BatchNorm2d(n_out))
             return n_out
 
         add("conv1_7x7_s2", in_channels, 64, 7, 2)
@@ -130,8 +128,6 @@ class BNInception(nn.Module):
             if project:
                 add(f"{name}_pool_proj", width, project, 1)
             width = one + three + double + (project or width)
-        for name, layer in layers.items():
-            self.add_module(name, layer)
         self.activation: nn.Module = nn.ReLU(inplace=True)
 
     def _unit(self, name: str, x: Tensor) -> Tensor:
@@ -140,8 +136,6 @@ class BNInception(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, 224, 224) → (B, 1024, 7, 7); features are non-negative."""
-        if x.shape[-1] % 32 or x.shape[-2] % 32:  # the branches would not meet
-            raise ValueError(f"BN-Inception needs sides that are multiples of 32, got {tuple(x.shape[-2:])}")
         x = self._stem_pool(self._unit("conv1_7x7_s2", x))  # (B, 64, 56, 56)
         x = self._unit("conv2_3x3", self._unit("conv2_3x3_reduce", x))
         x = self._stem_pool(x)  # (B, 192, 28, 28)

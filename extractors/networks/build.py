@@ -131,8 +131,8 @@ def build_network(
     if path:
         inflated = load_weights(backbone, path, entry, inflate=entry.inflates)
         card = read_card(path)
-        part = replace(part, weights=card.name if card else dataset_of(path), seed=None, calibrated_on=())
-        part = replace(part, stem=MEAN if inflated else None)
+        weights, stem = card.name if card else dataset_of(path), MEAN if inflated else None
+        part = replace(part, weights=weights, seed=None, calibrated_on=(), stem=stem)
     else:
         # seeded, so that the recipe is enough to compute the same features again
         randomise(backbone, SEED)

@@ -135,9 +135,8 @@ class OpenVINONetwork(RunningNetwork):
         """Return one row per item, in batches of the prepared sizes; the last batch is padded to the smallest size."""
         if not self._compiled:
             self.prepare([len(images) * (self.shape[0] if self.averages else 1)])
-        rows, start = [], 0
-        while start < len(images):
-            left = images[start:]
+        rows, left = [], images
+        while len(left):
             size = max((n for n in self._compiled if n <= len(left)), default=0) or min(self._compiled)
             # the last batch repeats images up to a compiled size, because compiling for each size is slow
             filled = left[:size] if len(left) >= size else np.resize(left, (size, *left.shape[1:]))
@@ -147,7 +146,7 @@ class OpenVINONetwork(RunningNetwork):
             requests[name].infer([np.ascontiguousarray(filled)], share_inputs=True)
             # the request writes into the same output at its next call, so rows are copied
             rows.append(requests[name].get_output_tensor(0).data.copy()[: len(left)])
-            start += size
+            left = left[size:]
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
     def prepare(self, batches: Iterable[int]) -> None:

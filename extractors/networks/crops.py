@@ -12,14 +12,12 @@ from lstr.extractors.networks.network import MIDDLE
 from lstr.extractors.recipe import RGB_FRAME, Recipe
 from lstr.extractors.video.frames import CHUNK
 
-Image = NDArray[np.uint8]  # (H, W, C), resized by its view.
 GREYS = (0, 2, 5)  # frames of a chunk that are the three channels of `grey`
 PAIRS = ((0, 1), (1, 3), (3, 5))  # frames whose differences are the three channels of `difference`
 COMPARED = {n for pair in PAIRS for n in pair}
 WITHOUT_COLOUR = ("grey", "difference")  # streams that use grey frames
 AVERAGED = 3  # channels; OpenCV's area interpolation is limited to four
 GAIN = 2  # factor of the differences of frames
-NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)  # used if only the flow of a chunk is needed
 # Frames of a chunk that a stream of two images sees; the poses are 1/8 s apart, also from one chunk to the next.
 ENDS = {"change": (0, CHUNK - 1), "pose": (CHUNK // 2 - 1, CHUNK - 1)}
 
@@ -122,8 +120,8 @@ class View:
             return fit(image, self.short_side)
         return cover(image, *self.whole)
 
-    def image(self, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> Image:
-        """Return the resized image of a chunk; `frames` and `flow` as for `picture_of`."""
+    def image(self, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Return the resized image (H, W, C) of a chunk; `frames` and `flow` as for `picture_of`."""
         if self.stream == "flow" and self.short_side is not None:
             assert flow is not None, "the stream of flow needs flow"
             # equal to resizing the interleaved image, but OpenCV is faster on single planes

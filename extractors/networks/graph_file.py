@@ -144,9 +144,8 @@ def export_graph(network: "nn.Module", images: "Tensor", axis: str, opset: int) 
     # attention must be traced as matrix products, because ONNX has no operator for torch's fused attention
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            # traces treat sizes as constants, which is correct here
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        # traces treat sizes as constants, which is correct here
+        with torch.no_grad(), warnings.catch_warnings(action="ignore", category=torch.jit.TracerWarning):
             torch.onnx.export(
                 network,
                 (images,),

@@ -58,18 +58,14 @@ class PublishedFile:
 def read_manifest() -> list[PublishedFile]:
     """Return all published files; the files of the two published recipes are first.
 
-    A file without a published hash has the hash of its first download. Raises WeightsError for a damaged list or
-    record.
+    A file without a published hash has the hash of its first download. Raises WeightsError for a damaged record
+    of these.
     """
     pins = read_pins()
     entries = [PublishedFile(**entry) for entry in json.loads(MANIFEST.read_text())["weights"]]
     for at, entry in enumerate(entries):
         if entry.name in pins and not entry.sha256_prefix:
             entries[at] = replace(entry, sha256_prefix=pins[entry.name], pinned=True)
-        # both become parts of paths, so they must not contain separators
-        for part in (entry.name, entry.dataset):
-            if not is_slug(part):
-                raise WeightsError(f"{MANIFEST} names {part!r}, which is not a valid file name.", "install lstr again.")
     return entries
 
 

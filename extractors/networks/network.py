@@ -126,8 +126,7 @@ def quiet() -> Iterator[None]:
     disabled = logging.root.manager.disable
     logging.disable(logging.INFO)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(disabled)

@@ -62,10 +62,9 @@ class NetworkJob:
 
     def key(self, runtime: str, version: str) -> str:
         """Return the name of the converted network, a hash of weights, input scale, layers, image size and versions."""
-        part = {**asdict(self.part), "weights": "", "folds": (), "calibrated_on": (), "crops": 1}
-        # entries that do not change the converted network are not part of its name: crops and folds above, and these
-        for name in ("stem", "size", "margin"):  # the tensors reflect the first, `self.size` the others
-            del part[name]
+        # these do not change the converted network; its tensors reflect `stem`, and `self.size` the size
+        unused = ("weights", "crops", "calibrated_on", "folds", "stem", "size", "margin")
+        part = {name: value for name, value in asdict(self.part).items() if name not in unused}
         about = [FORMAT, runtime, version, version_of("torch"), self.size, part]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -76,7 +75,6 @@ class RunningNetwork:
     runtime: str
     # whether its input is whole chunks (B, images, H, W, C) and its output one row per chunk, as in exported graphs
     averages = False
-    makes_crops = False  # whether `of_fitted` crops images on the GPU
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return features (N, D) of images (N, H, W, C), averaged over space. A row changes by at most 1e-5 with N."""
@@ -86,12 +84,19 @@ class RunningNetwork:
         """Compile for these numbers of images now, instead of at the first call."""
         return  # ONNX Runtime accepts any number
 
+    def pooled(self, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return features (B, D) of crops (B, crops, H, W, C), averaged over space and the crops of a chunk."""
+        if self.averages:
+            return self(crops)
+        features = self(crops.reshape(-1, *crops.shape[2:]))  # (B · crops, D)
+        return features.reshape(*crops.shape[:2], -1).mean(1)
+
     def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
         """Return features (B, D) of each chunk's resized image (H, W, C), averaged over the crops of `view`.
 
         Images may differ in size.
         """
-        raise NotImplementedError
+        return self.pooled(np.stack([view.of(image) for image in images]))
 
 
 def is_installed(runtime: str) -> bool:
@@ -135,17 +140,13 @@ def write_converted(folder: Path, key: str, content: bytes) -> None:
 
     The least recently used networks are removed beyond MAX_BYTES.
     """
-    with suppress(OutputError, OSError):
+    with suppress(OutputError, OSError):  # also if another process removes a network at the same time
         with replacing(folder / f"{key}{SUFFIX}") as temporary:
             # runtimes do not check their files, so the checksum keeps incomplete or changed files from them
             temporary.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
         sweep(folder)
-        found = []
-        for path in folder.glob(f"*{SUFFIX}"):
-            with suppress(OSError):  # another process may have removed it
-                found.append((path.stat().st_mtime, path.stat().st_size, path))
         total = 0
-        for _, size, path in sorted(found, reverse=True):
-            total += size
+        for path in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True):
+            total += path.stat().st_size
             if total > MAX_BYTES:
                 path.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ Nothing is downloaded: the weights are random unless a file is named.
 import math
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,19 +54,21 @@ def timm_network(name: str) -> Network:
         try:
             # on the meta device tensors have shapes but no memory, so that describing a large network is fast
             with torch.device("meta"):
-                network = timm.create_model(name, pretrained=False, num_classes=0, in_chans=3, **options).eval()
-            about, maps = cast(Mapping[str, Any], network.pretrained_cfg), "global_pool" in options
-            width = int(getattr(network, "head_hidden_size", None) or network.num_features)  # type: ignore[arg-type]
+                built: Any = _build(name, options, 3)
+            maps = "global_pool" in options
+            network = built if maps else built.backbone
+            about: Mapping[str, Any] = network.pretrained_cfg
+            width = int(getattr(network, "head_hidden_size", None) or network.num_features)
             # sides must be a multiple of a transformer's patch size
             patch: Any = getattr(getattr(network, "patch_embed", None), "patch_size", 1)
             patch = max(patch) if isinstance(patch, tuple) else int(patch)
             side = math.lcm(SIDE, patch) if options else about["input_size"][-1]
             with torch.inference_mode(), FlopCounterMode(display=False) as counter:
-                made = network(torch.zeros(1, 3, side, side, device="meta"))
+                made = built(torch.zeros(1, 3, side, side, device="meta"))
         except Exception as error:  # networks raise different types for an unsuitable size
             reason = first_line(error)
             continue
-        if made.shape[1:2] != (width,) or made.dim() != (4 if maps else 2):
+        if made.shape[1:2] != (width,) or made.dim() != 4:
             continue
         multiple = (1 if maps else patch) if options else side
         multiply_adds = counter.get_total_flops() / 2 * (224 / side) ** 2

@@ -27,8 +27,9 @@ from lstr.extractors.recipe import NetworkRecipe
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 SIDES = (64, 224)  # pixels of the image for tracing a network's layers; some networks accept only one size
 EXPORT_OPSET = 18  # of the graphs of `lstr export`
-ROUNDINGS = 10  # a converted float32 network's largest error, relative to that of torch's own float32
-TOLERANCE = 1e-4  # of a converted float32 network's features of noise, relative to the largest feature
+# The largest error of a converted float32 network's features of noise: relative to the largest feature, or to the
+# error of torch's own float32 if that is more.
+TOLERANCE, ROUNDINGS = 1e-4, 10
 
 
 class _Calls(TorchFunctionMode):
@@ -181,23 +182,17 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
 
     Raises NetworkRuntimeError if they differ.
     """
-    images = job.example()
+    images, network = job.example(), PooledNetwork(job, "float32")
     with torch.inference_mode():
-        exact = PooledNetwork(job, "float32")(images).numpy()
+        rounded = network(images).numpy()
+        network.double().dtype = torch.float64
+        exact = network(images).numpy()
+    # Relative to the largest value, because small values are sums that cancel and have large relative errors. A network
+    # may also amplify rounding: features of a random mobilenetv3, calibrated on plain images, were 4e-4 off in torch's
+    # float32 too, depending on the CPU. bf16 rounds 65,000 times as coarsely.
+    allowed = max(TOLERANCE * np.abs(exact).max(), ROUNDINGS * np.abs(rounded - exact).max())
     found = compute(images.numpy())
-    same = found.shape == exact.shape and bool(np.isfinite(found).all())
-    if same:
-        # relative to the largest value, because small values are sums that cancel and have large relative errors
-        same = bool(np.abs(found - exact).max() <= TOLERANCE * np.abs(exact).max())
-        if not same:
-            # A network may amplify rounding: features of a random mobilenetv3, calibrated on plain images, were 4e-4
-            # from float64 in torch's float32 too, depending on the CPU. bf16 rounds 65,000 times as coarsely.
-            double = PooledNetwork(job, "float32").double()
-            double.dtype = torch.float64
-            with torch.inference_mode():
-                truth = double(images).numpy()
-            same = bool(np.abs(found - truth).max() <= ROUNDINGS * np.abs(exact - truth).max())
-    if not same:
+    if found.shape != exact.shape or not np.abs(found - exact).max() <= allowed:  # also for NaN
         message = f"{runtime} and torch compute different features with the network {job.part.network}."
         raise NetworkRuntimeError(message, USE_TORCH)
 
@@ -217,16 +212,15 @@ class TorchNetwork(RunningNetwork):
         if job.device != "cpu" and job.precision == "float32":
             # so that a GPU computes it as precisely as a CPU: by default cuDNN rounds products to TF32
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-        self.pooled = PooledNetwork(job)  # created before the lane, which waits for the weights' stream
+        self._module = PooledNetwork(job)  # created before the lane, which waits for the weights' stream
         self.lane, self.shape = open_lane(job.device), job.shape
-        self.makes_crops = self.lane.captures
         self._graphs: dict[int, tuple[Tensor, Callable[[], Tensor]]] = {}
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork."""
         if not self.lane.captures:  # a CPU computes in the calling thread
-            return self.pooled(torch.from_numpy(images)).numpy()
+            return self._module(torch.from_numpy(images)).numpy()
         with self.lane.working():
             wait = self.lane.fetch(self._features(self.lane.send(images)))
         return wait()
@@ -234,6 +228,8 @@ class TorchNetwork(RunningNetwork):
     @torch.inference_mode()
     def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
         """See RunningNetwork."""
+        if not self.lane.captures:
+            return super().of_fitted(images, view)
         # copy only the centre, unless corners are needed
         trimmed = [image if view.crops == 10 else centre_crop(image, *view.size)[0] for image in images]
         with self.lane.working():
@@ -250,8 +246,8 @@ class TorchNetwork(RunningNetwork):
             return
         with torch.inference_mode(), self.lane.working():
             for n in sorted(set(batches) - self._graphs.keys()):
-                images = torch.zeros((n, *self.shape), dtype=torch.uint8, device=self.pooled.scale.mean.device)
-                self._graphs[n] = images, self.lane.capture(partial(self.pooled, images))
+                images = torch.zeros((n, *self.shape), dtype=torch.uint8, device=self._module.scale.mean.device)
+                self._graphs[n] = images, self.lane.capture(partial(self._module, images))
 
     def _features(self, images: Tensor) -> Tensor:
         """Compute with the smallest graph that the images fit in; results of other rows are dropped."""
@@ -259,7 +255,7 @@ class TorchNetwork(RunningNetwork):
         # a graph has a fixed number of images; a smaller batch leaves its last rows unchanged
         size = min((size for size in self._graphs if size >= n), default=None)
         if size is None:
-            return self.pooled(images)
+            return self._module(images)
         memory, replay = self._graphs[size]
         memory[:n] = images
         return replay()[:n]

@@ -152,7 +152,7 @@ def read_card(path: str | Path) -> ModelCard | None:
 def sha256_of(path: str | Path) -> str:
     """Return the SHA-256 of a file, or of a member of a model file, as model.json records it, in 64 hex digits."""
     if is_member(path):
-        return Archive(Path(path).parent).sha256(Path(path).name)
+        return Archive(Path(path).parent).members[Path(path).name]["sha256"]
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -77,7 +77,7 @@ def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) 
     return path
 
 
-def cards_of(source: str | Path, stream: str, n_folds: int = 0) -> tuple[ModelCard, ...]:
+def cards_of(source: str | Path, stream: str, n_folds: int) -> tuple[ModelCard, ...]:
     """Return the cards of a stream's networks: trained on all videos, then without each fold.
 
     Raises WeightsError for a network that is missing, damaged or has no card.
@@ -109,23 +109,22 @@ def write_weights(
     folds: Mapping[str, int],
     training: Mapping[str, str],
     details: Mapping[str, Any],
-    n_folds: int = 0,
 ) -> WeightsFolder:
     """Write the recipe and the description of a weights folder, after `write_network` has written its networks.
 
     Args:
         path: The folder.
         recipe: Recipe of the networks of all training videos, with only the trained streams.
-        folds: The fold of each training video by id, from 1.
+        folds: The fold of each training video by id, from 1; each stream has one more network per fold.
         training: SHA-256 of each training video's file by id.
         details: Other entries of finetune.json (metrics, config, seconds, versions).
-        n_folds: Number of folds, which equals the number of additional networks per stream.
 
     Raises:
         WeightsError: A network does not fit the recipe; each is loaded once to check it.
     """
     from lstr.extractors.networks.build import build_network  # imports torch
 
+    n_folds = max(folds.values(), default=0)
     cards = {stream: cards_of(path, stream, n_folds) for stream in recipe.streams}
     sources = WeightSources(dict.fromkeys(recipe.streams, str(path)))
     parts: dict[str, Any] = {}
@@ -164,24 +163,18 @@ def open_weights(path: str | Path) -> WeightsFolder:
             f"{path} is not a finished weights folder: it lacks {DESCRIPTION}.",
             "use one that `lstr finetune` wrote, or finish its training with --resume.",
         )
-    again = "use the version of lstr that wrote it, or train it again."
-    about = _read(path / DESCRIPTION)
+    again = "use the version of lstr that wrote it, copy it again, or train it again."
+    about = read_object(path / DESCRIPTION) or {}
     fits = about.get("format") == FORMAT and isinstance(about.get("name"), str)
     if not fits or not isinstance(about.get("classes"), list) or not isinstance(about.get("training", {}), dict):
         raise WeightsError(f"{path / DESCRIPTION} does not have the format {FORMAT}.", again)
     if not is_slug(about["name"]):
         raise WeightsError(f"{path / DESCRIPTION}: name is {about['name']!r}, which is not a valid file name.", again)
     try:
-        folder = WeightsFolder(path, Recipe.from_dict(_read(path / "recipe.json"), path / "recipe.json"), about)
+        recipe = Recipe.from_dict(read_object(path / "recipe.json"), path / "recipe.json")
     except RecipeError as error:
         raise WeightsError(f"{path / 'recipe.json'} is not a recipe of features ({error}).", again) from error
+    folder = WeightsFolder(path, recipe, about)
     for missing in (file for file in folder.files() if not file.is_file()):
         raise WeightsError(f"{missing} does not exist.", f"copy {shlex.quote(str(path))} again, or train it again.")
     return folder
-
-
-def _read(path: Path) -> dict[str, Any]:
-    values = read_object(path)
-    if values is None:
-        raise WeightsError(f"{path} cannot be read, or is not a JSON object.", COPY_HINT)
-    return values

@@ -129,13 +129,11 @@ FASTSTART = "put its index first with `ffmpeg -i FILE -c copy -movflags +faststa
 class Pipe:
     """An unbuffered pipe; `head` are bytes that have been read already and are returned first.
 
-    A buffered file would block until it has all the bytes that FFmpeg requests. `read` raises the result of `stalled`
-    after `patience` seconds without data.
+    A buffered file would block until it has all the bytes that FFmpeg requests. `read` raises `stalled` after
+    `patience` seconds without data.
     """
 
-    def __init__(
-        self, file: BinaryIO, stalled: Callable[[], Exception], patience: float | None, stopped: Callable[[], bool]
-    ):
+    def __init__(self, file: BinaryIO, stalled: Exception, patience: float | None, stopped: Callable[[], bool]):
         self.name, self.head = shown(file), b""
         self._file, self._stalled, self._patience, self._stopped = file, stalled, patience, stopped
 
@@ -149,7 +147,7 @@ class Pipe:
             if self._stopped():
                 return b""
             if monotonic() > deadline:
-                raise self._stalled()
+                raise self._stalled
         return os.read(self._file.fileno(), size)
 
 

@@ -42,7 +42,6 @@ class ExactFrames:
         self.index = index
         self._max_bytes = cache_bytes
         self._cache: OrderedDict[int, av.VideoFrame] = OrderedDict()
-        self._bytes = 0
         self._lock = threading.Lock()
         self._pictures: Generator[tuple[int, av.VideoFrame], None, None] | None = None  # of the open file
         self._at = -1  # number of the latest decoded frame; -1 if no file is open
@@ -53,7 +52,6 @@ class ExactFrames:
         with self._lock:
             self._stop()
             self._cache.clear()
-            self._bytes = 0
 
     def image(self, number: int, long_side: int) -> NDArray[np.uint8]:
         """Return a frame by number, as upright RGB (H, W, 3) with square samples.
@@ -119,9 +117,9 @@ class ExactFrames:
             self._at = at
             if at not in self._cache:
                 self._cache[at] = picture
-                self._bytes += size_of(picture)
-                while self._bytes > self._max_bytes and len(self._cache) > 1:
-                    self._bytes -= size_of(self._cache.popitem(last=False)[1])
+                n_bytes = sum(plane.buffer_size for plane in picture.planes)  # equal for nearly all of a file
+                while len(self._cache) > max(1, self._max_bytes // n_bytes):
+                    self._cache.popitem(last=False)
             if at >= number:
                 return picture if at == number else None
         self._stop()
@@ -131,8 +129,3 @@ class ExactFrames:
         if self._pictures:
             self._pictures.close()
         self._pictures, self._at = None, -1
-
-
-def size_of(picture: av.VideoFrame) -> int:
-    """Return the memory of a decoded frame in bytes."""
-    return sum(plane.buffer_size for plane in picture.planes)

@@ -47,7 +47,6 @@ Notify = Callable[[str], object]  # A function that shows a sentence to the user
 
 def find_videos(
     inputs: Iterable[str | Path],
-    suffixes: Collection[str] = VIDEO_SUFFIXES,
     root: str | Path | None = None,
     notify: Notify | None = None,
     known: Collection[str] = (),
@@ -58,8 +57,7 @@ def find_videos(
     wildcard; for a file it is the stem. Files of one folder that differ only in their suffixes keep these in their ids.
 
     Args:
-        inputs: Files, folders (searched recursively, following links) and patterns.
-        suffixes: Suffixes of videos in folders; hidden files are ignored.
+        inputs: Files, folders (searched recursively, following links; hidden files are ignored) and patterns.
         root: Make all ids relative to this folder.
         notify: Gets a sentence about the other files of a folder.
         known: Names of other files that `notify` does not report.
@@ -80,22 +78,22 @@ def find_videos(
             raise MissingPathError(sentence, "name a file, a folder or a pattern.") from error
         paths: list[Path] = []
         if is_folder:
-            paths = _walk(named, suffixes, notify, known)
+            paths = _walk(named, notify, known)
             if not paths:
                 raise MissingPathError(
                     f"{named} contains no video.",
-                    f"name each file; in a folder, only files that end in {', '.join(list(suffixes)[:5])} … are read.",
+                    f"name each file; in a folder, only files that end in {', '.join(VIDEO_SUFFIXES[:5])} … are read.",
                 )
         elif named.exists():
             paths, folder = [named], named.parent
         elif glob.has_magic(str(named)):
             plain = next(i for i, part in enumerate(named.parts) if glob.has_magic(part))
             folder = Path(*named.parts[:plain])
-            endings = {*suffixes} if glob.has_magic(named.suffix) else {*suffixes, named.suffix.lower()} - {""}
+            more = () if glob.has_magic(named.suffix) else {named.suffix.lower()} - {""}  # spelled out by the user
             for match in map(Path, sorted(glob.glob(str(named), recursive=True))):
                 if match.is_dir():
-                    paths += _walk(match, suffixes, notify, known)
-                elif is_video_name(match, endings) and match.is_file():
+                    paths += _walk(match, notify, known)
+                elif is_video_name(match, more) and match.is_file():
                     paths.append(match)
             if not paths:
                 raise MissingPathError(f"No video matches {named}.", "check the pattern; `ls` its folder.")
@@ -140,7 +138,7 @@ def _add_videos(found: dict[str, Any], named: Iterable[tuple[str, Any]]) -> None
             )
 
 
-def _walk(folder: Path, suffixes: Collection[str], notify: Notify | None, known: Collection[str]) -> list[Path]:
+def _walk(folder: Path, notify: Notify | None, known: Collection[str]) -> list[Path]:
     """Return the videos in a folder and its subfolders, sorted; a folder that links reach twice counts once."""
     visited: set[str] = set()
     paths: list[Path] = []
@@ -157,7 +155,7 @@ def _walk(folder: Path, suffixes: Collection[str], notify: Notify | None, known:
         # not the journals of `lstr label`
         for path in (Path(at, name) for name in names if name not in known and not name.endswith(".json.journal")):
             # a broken link or a pipe may be named like a video
-            (paths if is_video_name(path, suffixes) and path.is_file() else others).append(path)
+            (paths if is_video_name(path) and path.is_file() else others).append(path)
     if notify and paths and (others or errors):
         notify(describe_skipped(folder, others, [str(error.filename) for error in errors]))
     return sorted(paths)
@@ -173,18 +171,14 @@ def describe_skipped(folder: object, others: Iterable[PurePath], unreadable: Seq
     return f"{folder}: skipped {', '.join(parts)}; a named file is read with any ending."
 
 
-def is_video_name(path: PurePath, suffixes: Collection[str]) -> bool:
-    """Return whether a file of a folder is a video to read, judged by its name."""
+def is_video_name(path: PurePath, more: Collection[str] = ()) -> bool:
+    """Return whether a file of a folder is a video to read, judged by its name; with `more` suffixes than usual."""
     is_hidden = path.name.startswith(".")  # macOS writes a hidden file next to each video on foreign file systems
-    return path.suffix.lower() in suffixes and not path.name.endswith(OWN_SUFFIXES) and not is_hidden
+    is_video = path.suffix.lower() in (*VIDEO_SUFFIXES, *more)
+    return is_video and not is_hidden and not path.name.endswith(OWN_SUFFIXES)
 
 
-def find_sources(
-    names: Iterable[str],
-    suffixes: Collection[str] = VIDEO_SUFFIXES,
-    root: str | None = None,
-    notify: Notify | None = None,
-) -> dict[str, Place]:
+def find_sources(names: Iterable[str], root: str | None = None, notify: Notify | None = None) -> dict[str, Place]:
     """Find local videos like `find_videos`, and videos at URLs of files, folders and patterns, by id.
 
     The id of a remote video is the path without its suffix, relative to `root`, to the folder's URL, or to the part of
@@ -195,14 +189,14 @@ def find_sources(
     if local := [path for path in places if isinstance(path, Path)]:
         if isinstance(top, RemoteFile):
             raise MissingPathError(f"{local[0]} is not in {top}.", "name their common folder: --set root=DIR.")
-        found |= find_videos(local, suffixes, top, notify)
+        found |= find_videos(local, top, notify)
     for folder in places:
         if isinstance(folder, Path):
             continue
-        is_file = "*" not in folder.url and is_video_name(PurePosixPath(folder.name), suffixes)
+        is_file = "*" not in folder.url and is_video_name(PurePosixPath(folder.name))
         listed = {folder.name: folder} if is_file else folder.below()  # HTTP cannot list folders
         files = {PurePosixPath(name): file for name, file in listed.items()}
-        videos = {name: file for name, file in files.items() if is_video_name(name, suffixes)}
+        videos = {name: file for name, file in files.items() if is_video_name(name)}
         if not videos:
             raise MissingPathError(
                 f"{folder} contains no video.", "use the address of a video or of a folder of videos."

@@ -15,7 +15,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.errors import MissingPathError, VideoError
+from lstr.errors import MissingPathError, VideoError, first_line
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.containers import best_video, decode, open_container
 from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, working_size
@@ -258,8 +258,7 @@ def missing_end(container: av.container.InputContainer, reached: Fraction) -> st
 
 def unreadable(name: str, error: Exception) -> VideoError:
     """Return a VideoError for a source that FFmpeg cannot open or read."""
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    reason = text.strip().splitlines()[0].rstrip(".")
+    reason = getattr(error, "strerror", None) or first_line(error)
     if name.startswith("/dev/"):
         hint = "close other programs that use it, or run `sudo usermod -aG video $USER` and log in again."
         return VideoError(f"The camera {name} cannot be read ({reason}).", hint)

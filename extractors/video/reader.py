@@ -90,7 +90,7 @@ class Stamps:
 
     def __init__(self) -> None:
         self.since = 0.0  # arrival of the latest frame that moved time forward
-        self._standing = self._frames = 0
+        self._frames = 0
         self._moved: deque[bool] = deque(maxlen=STANDING)
         self._back: deque[int] = deque(maxlen=BACK)
 
@@ -100,7 +100,6 @@ class Stamps:
         if back:
             self._back.append(self._frames)
         self._moved.append(forward)
-        self._standing = 0 if forward else self._standing + 1
         if forward:
             self.since = arrival
 
@@ -108,7 +107,8 @@ class Stamps:
         """Describe in a phrase why the timestamps are unusable; `arrival` of the latest frame if it is in real time."""
         if len(self._back) == BACK and self._frames - self._back[0] < BETWEEN:
             return "step back again and again"
-        slow = arrival is not None and self._standing >= FEW and arrival - self.since > LONG_S
+        # the first frame moves time forward, so FEW frames have come if none of the last ones did
+        slow = arrival is not None and not any(list(self._moved)[-FEW:]) and arrival - self.since > LONG_S
         stands = len(self._moved) == STANDING and sum(self._moved) <= MOVED
         return "stand still or fall" if slow or stands else ""
 
@@ -136,6 +136,7 @@ class PyAVReader:
         endless: bool = False,
     ):
         self._endless, self.name = endless, shown(source)
+        self._stalled = StalledError(f"{self.name} sent nothing for too long.", "check that it is on, and its address.")
         self._source: Source = source
         if not isinstance(source, str | Path) and hasattr(source, "read1") and not source.seekable():
             self._source = Pipe(source, self._stalled, timeout, stopped)
@@ -173,7 +174,7 @@ class PyAVReader:
                     return
                 yield from self._frames(container, long_side)
         except av.error.ExitError as error:
-            raise self._stalled() from error
+            raise self._stalled from error
         except (av.error.FFmpegError, OSError, ValueError) as error:
             if is_index_last and isinstance(error, av.error.FFmpegError) and not self.decoded:
                 raise VideoError(
@@ -218,9 +219,6 @@ class PyAVReader:
             self.end = time + duration
             yield SourceFrame(time, duration, partial(render, picture, size, reformatter))
 
-    def _stalled(self) -> StalledError:
-        return StalledError(f"{self.name} sent nothing for too long.", "check that it is on, and its address.")
-
     def _pictures(self, container: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.VideoFrame]:
         """Yield undamaged decoded frames up to the end or the first damage.
 
@@ -239,7 +237,7 @@ class PyAVReader:
             if packet.size and packet.pts is not None and packet.time_base:
                 reached = max(reached, (packet.pts + (packet.duration or 0)) * packet.time_base)
             if self._timeout and monotonic() - heard > self._timeout:
-                raise self._stalled()
+                raise self._stalled
             if packet.stream is not stream:
                 continue
             if self._packets:

@@ -1,6 +1,7 @@
 """Zones of a camera frame, and the backdrop that replaces the area outside them."""
 
 from dataclasses import replace
+from functools import lru_cache
 from math import exp
 from typing import Any
 
@@ -34,10 +35,9 @@ def parse_zones(value: Any) -> Zones:
             raise ValueError(f"zone {n} has {len(polygon)} corners; use {LEAST_CORNERS} to {MOST_CORNERS}.")
         for k, corner in enumerate(polygon, 1):
             is_pair = isinstance(corner, list) and len(corner) == 2
-            if not is_pair or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in corner):
-                raise ValueError(f"zone {n}, corner {k} is not a pair of numbers such as [0.1, 0.2].")
-            if not all(0 <= part <= 1 for part in corner):  # also rejects NaN
-                raise ValueError(f"zone {n}, corner {k} is not within the frame: both numbers must be from 0 to 1.")
+            # the comparison also rejects NaN; True is an int
+            if not is_pair or not all(type(part) in (int, float) and 0 <= part <= 1 for part in corner):
+                raise ValueError(f"zone {n}, corner {k} is not a pair of numbers from 0 to 1 such as [0.1, 0.2].")
         zone = tuple((float(x), float(y)) for x, y in polygon)
         # if the corners are nearly on one line, only rounding decides which pixels are inside
         distances = np.linalg.svd(np.array(zone) - np.mean(zone, 0), compute_uv=False)
@@ -47,6 +47,7 @@ def parse_zones(value: Any) -> Zones:
     return tuple(zones)
 
 
+@lru_cache(maxsize=64)  # each chunk of a camera needs the same one
 def inside(zones: Zones, height: int, width: int) -> NDArray[np.bool_]:
     """Return a mask (height, width) of the pixels that have their centre in any of the zones."""
     across = (np.arange(width) + 0.5) / width
@@ -76,8 +77,6 @@ class Backdrop:
     def __init__(self) -> None:
         self._average: NDArray[np.float32] | None = None
         self._chunk = 0
-        self._zones: Zones = ()
-        self._outside: NDArray[np.bool_] | None = None
 
     def behind(self, chunk: Chunk, zones: Zones) -> Chunk:
         """Return a chunk with the area outside the zones replaced by the backdrop, which is equal in all its frames.
@@ -90,10 +89,9 @@ class Backdrop:
             return chunk
         first, last = chunk.frames[0], chunk.frames[-1]
         if self._average is None or self._average.shape != first.shape:
-            self._average, self._outside, self._chunk = first.astype(np.float32), None, chunk.index - 1
-        if self._outside is None or zones != self._zones:
-            self._zones, self._outside = zones, ~inside(zones, *first.shape[:2])
-        frames = np.where(self._outside[..., None], np.rint(self._average).astype(np.uint8), chunk.frames)
+            self._average, self._chunk = first.astype(np.float32), chunk.index - 1
+        is_inside = inside(zones, *first.shape[:2])[..., None]
+        frames = np.where(is_inside, chunk.frames, np.rint(self._average).astype(np.uint8))
         passed = (chunk.index - self._chunk) * CHUNK_SECONDS
         cv2.accumulateWeighted(last, self._average, 1 - exp(-passed / BACKDROP_SECONDS))
         self._chunk = chunk.index

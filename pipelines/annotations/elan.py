@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lstr.errors import LabelsError, brief
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
+from lstr.extractors.video.inputs import is_video_name
 from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
@@ -187,7 +187,7 @@ def _media_of(root: ET.Element, name: str) -> list[tuple[str, int]]:
                 f"The time origin {brief(origin)} of {brief(path)} is not a number of milliseconds.",
                 "set its offset in ELAN (Options, Media Synchronization Mode) and save the file again.",
             ) from error
-    return sorted(media, key=lambda one: (not is_video_name(Path(one[0]), VIDEO_SUFFIXES), Path(one[0]).stem != name))
+    return sorted(media, key=lambda one: (not is_video_name(Path(one[0])), Path(one[0]).stem != name))
 
 
 def _clean(text: str) -> str:

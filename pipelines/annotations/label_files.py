@@ -11,7 +11,7 @@ from typing import Any
 
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import ExtractorError, LabelsError, MissingPathError, few
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
+from lstr.extractors.video.inputs import is_video_name
 from lstr.labels.check import SEVERITIES, check
 from lstr.labels.label_set import (
     Labels,
@@ -304,7 +304,7 @@ def is_label_file(path: Path) -> bool:
 def holds_videos(path: str) -> bool:
     """Return whether a path is a URL, a video, or a folder with videos."""
     names = (name for _, _, names in os.walk(path) for name in names) if Path(path).is_dir() else [path]
-    return "://" in path or any(is_video_name(Path(name), VIDEO_SUFFIXES) for name in names)
+    return "://" in path or any(is_video_name(Path(name)) for name in names)
 
 
 # Summaries

@@ -79,7 +79,7 @@ def find_labelled_videos(inputs: Sequence[str | Path]) -> dict[str, Path]:
     paths = list(map(Path, inputs))
     for path in paths:
         files = path.rglob("*") if path.is_dir() else [path] if path.is_file() else []
-        if (path / RECIPE).exists() or not any(is_video_name(file, VIDEO_SUFFIXES) for file in files):
+        if (path / RECIPE).exists() or not any(is_video_name(file) for file in files):
             return {}
     return find_videos(paths)
 

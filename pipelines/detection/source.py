@@ -17,7 +17,7 @@ from lstr.errors import MissingPathError, VideoError
 from lstr.extractors.run import Ahead, FeatureRow, TwoStream
 from lstr.extractors.stages import closed_after
 from lstr.extractors.video.frames import FPS, GAP_SECONDS, Chunk, working_size
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Input, Notify, find_videos, is_video_name
+from lstr.extractors.video.inputs import Input, Notify, find_videos, is_video_name
 from lstr.extractors.video.probe import probe_chunks
 from lstr.extractors.video.reader import SourceFrame, chunks_of, open_chunks, shrink, stretches
 from lstr.files.names import shown
@@ -261,7 +261,7 @@ def find_recorded(paths: Iterable[str | Path], notify: Notify | None = None) -> 
     """
     named = [Path(path) for path in paths]
     features: list[Path] = []
-    if not all(is_video_name(path, VIDEO_SUFFIXES) and path.is_file() for path in named):
+    if not all(is_video_name(path) and path.is_file() for path in named):
         from lstr.pipelines.features.folder import is_feature_folder
 
         features = [path for path in named if is_feature_folder(path)]

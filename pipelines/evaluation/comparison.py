@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from lstr.errors import CheckpointError, SeenError, few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.networks.weights_file import sha256_of
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
+from lstr.extractors.video.inputs import find_sources
 from lstr.files.atomic import check_writable
 from lstr.files.remote import Place
 from lstr.labels.check import check, stop_at_errors
@@ -66,7 +66,7 @@ def compare_models(
         check_writable(Path(output))
     models = [open_model(path) for path in paths]
     not_read: list[str] = []
-    found = find_sources(sources, VIDEO_SUFFIXES, notify=not_read.append)
+    found = find_sources(sources, notify=not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
     labels = read_label_file(label_file, lenient=True, skip_missing=True, present=found)
     subset = subset_named(subset) if subset else None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lstr import checkpoint
 from lstr.errors import RecipeError, WeightsError
-from lstr.extractors.devices import default_device
+from lstr.extractors.devices import choose_device
 from lstr.extractors.networks.published import find_weights
 from lstr.extractors.networks.weights_file import DESCRIPTION, is_weights_folder
 from lstr.extractors.networks.weights_folder import open_weights
@@ -61,7 +61,7 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
                 return name, f"as in {output}"
         if isinstance(output, Path):
             return str(output), f"the one of the features in {output}"
-    if (device or default_device()) == "cpu":
+    if (device or choose_device(None)) == "cpu":
         return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
     return "faithful", "on a GPU, as published"
 

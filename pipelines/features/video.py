@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,7 +22,7 @@ from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.weights_file import ModelCard, WeightSources, network_file, read_card, sha256_of
 from lstr.extractors.networks.weights_folder import blind_fold, cards_of
 from lstr.extractors.presets import shape_of
-from lstr.extractors.run import FeatureRow, StepSeconds, TwoStream, run_on
+from lstr.extractors.run import STEPS, FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import WRITE, closed_after
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk
@@ -343,7 +343,7 @@ class VideoExtractor:
             "threads": max(1, (self.flow.workers if self.flow else twostream.options.threads) // self.at_once),
             "device": twostream.device,
             "runtimes": twostream.runtimes,
-            "seconds": {**asdict(twostream.seconds), "total": perf_counter() - start},
+            "seconds": {**twostream.seconds, "total": perf_counter() - start},
         }
         with WRITE:
             write_json(folder.record(video_id), record)
@@ -378,7 +378,7 @@ def _write_arrays(
 
     `name` is the video's name for messages; it should have `announced` chunks. Raises VideoError without any row.
     """
-    twostream.seconds = StepSeconds()
+    twostream.seconds = dict.fromkeys(STEPS, 0.0)
     with ExitStack() as stack:
         files = {}
         for stream in folder.recipe.streams:

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from lstr.errors import LabelsError, few
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos
+from lstr.extractors.video.inputs import find_videos
 from lstr.files.atomic import check_writable
 from lstr.files.content import read_jsonl
 from lstr.files.home import home
@@ -55,7 +55,7 @@ def label(
         check_model(model)
     own = Path(NAME) if output is None or output.is_dir() else output
     others = [path.name for path in (own, *map(Path, labels))]
-    found = find_videos(videos, VIDEO_SUFFIXES, None, notify, others)
+    found = find_videos(videos, None, notify, others)
     if output is None:
         first = Path(videos[0])
         output = first if first.is_dir() else next((path for path in first.parents if path.is_dir()), Path())

@@ -15,7 +15,7 @@ import msgspec
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import ConfigError, LabelsError, OutputError
 from lstr.extractors.streams import STREAMS
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
+from lstr.extractors.video.inputs import find_sources
 from lstr.files.atomic import lock, unwritable
 from lstr.files.content import write_json
 from lstr.files.remote import Place
@@ -73,7 +73,7 @@ class LearnOptions(VideoOptions):
     def read(self) -> Generator[Notice, None, tuple[dict[str, Place], Labels]]:
         """Return the videos by id, and their labels; the negatives are labelled videos without actions."""
         found, labels = yield from super().read()
-        negatives = find_sources(self.negatives, VIDEO_SUFFIXES)
+        negatives = find_sources(self.negatives)
         if labelled := sorted(negatives.keys() & labels.videos.keys()):
             text = f"{labelled[0]!r} is both labelled and among the videos without actions."
             raise LabelsError(text, "leave it out of --negatives, or rename one of two videos with this name.")

@@ -241,7 +241,7 @@ def open_model(path: str | Path) -> ModelFile:
                 raise ValueError("an exported model without a recipe")
             step = StepDescription.from_dict(model.exported["step"])
             graphs = {f"{name}{GRAPH}" for name in (STEP, *model.networks)}
-            if {name for name in archive.sizes if name not in (DOCUMENT, CARD)} != graphs:
+            if {name for name in archive.members if name != CARD} != graphs:
                 raise ValueError("graphs that do not belong to an exported model")
             dims = recipe.narrowed(model.networks).dims
             if step.classes != len(model.classes) or (step.rgb_dim, step.flow_dim) != dims:

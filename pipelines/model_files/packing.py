@@ -16,7 +16,6 @@ from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeEr
 from lstr.extractors.networks import weights_file
 from lstr.extractors.networks.archive import (
     CARD,
-    DOCUMENT,
     TENSORS,
     Archive,
     Part,
@@ -250,7 +249,7 @@ def change_model(
     if parts is None:
         archive = Archive(model.path)
         with refusals(model.path):
-            parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
+            parts = {name: archive.read(name) for name in archive.members if name != CARD}
     document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
     return _write(free_path(output), {**document, **entries}, parts)
 

@@ -12,7 +12,7 @@ from lstr.extractors.flow.workers import Algorithm, flow_workers
 from lstr.extractors.networks.weights_file import is_weights_folder
 from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights
 from lstr.extractors.presets import Preset, shape_of
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
+from lstr.extractors.video.inputs import find_sources
 from lstr.files.atomic import check_writable
 from lstr.files.home import home
 from lstr.files.remote import Place
@@ -71,7 +71,7 @@ class VideoOptions:
     def read(self) -> Generator[Notice, None, tuple[dict[str, Place], Labels]]:
         """Return the videos by id, and their labels; yield a notice of files in folders that are not read."""
         not_read: list[str] = []
-        found = find_sources(self.videos, VIDEO_SUFFIXES, notify=not_read.append)
+        found = find_sources(self.videos, notify=not_read.append)
         yield from (Notice(text, warning=False) for text in not_read)
         roots = [video for video in self.videos if Path(video).is_dir()]
         return found, read_label_files(self.label_files, roots, None, lenient=True, skip_missing=True, present=found)

@@ -157,5 +157,5 @@ def describe_networks(training: Training, folder: Path, versions: dict, device: 
     }
     files = {stream: str(network_file(folder, stream)) for stream in streams}
     recipe = build_twostream(networks.preset.narrowed(streams), WeightSources(files), device).recipe
-    write_weights(folder, recipe, training.folds, training.sha256(whole.training), details, len(training.pairs) - 1)
+    write_weights(folder, recipe, training.folds, training.sha256(whole.training), details)
     shutil.rmtree(folder / NETWORK_STATES, ignore_errors=True)

@@ -56,4 +56,4 @@ def write_finetuned(root: Path) -> FinetunedSet:
             write_network(path, state | {stem: state[stem] * (1 + (fold or 0))}, card)
     sources = WeightSources({stream: str(network_file(path, stream)) for stream in NAMES})
     recipe = build_twostream(SMALL.narrowed(list(NAMES)), sources, "cpu", "float32").recipe
-    return FinetunedSet(videos, write_weights(path, recipe, folds, training, {"seconds": 1.0}, 2))
+    return FinetunedSet(videos, write_weights(path, recipe, folds, training, {"seconds": 1.0}))

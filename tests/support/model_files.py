@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from lstr import checkpoint
-from lstr.extractors.networks.archive import CARD, DOCUMENT, Archive, write_archive
+from lstr.extractors.networks.archive import CARD, Archive, write_archive
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.kinds import configure, make_model
@@ -40,7 +40,7 @@ def write_exportable(folder: Path, *kinds: str, precision: str = "float32") -> M
 def rewrite_model(source: Path, target: Path, change: Callable[[dict, dict], object]) -> Path:
     """Write a copy of a model file after `change(document, members)`, the content of model.json and the other files."""
     archive = Archive(source)
-    members = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
+    members = {name: archive.read(name) for name in archive.members if name != CARD}
     document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
     change(document, members)
     write_archive(target, document, "", members)

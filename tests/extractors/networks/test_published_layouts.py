@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import fingerprint, load_weights, randomise
-from lstr.extractors.networks.crops import NO_FRAMES, View, fit, frames_seen, picture_of, shaken, views_of
+from lstr.extractors.networks.crops import View, fit, frames_seen, picture_of, shaken, views_of
 from lstr.extractors.networks.mmaction import FETCHING, build_recogniser
 from lstr.extractors.networks.network import NETWORKS, quiet
 from lstr.extractors.networks.weights_file import WeightSources
@@ -319,7 +319,7 @@ def test_camera_movement_shifts_frames_and_repeats_the_edge(frame):
 def test_flow_features_are_the_mean_over_the_crops(twostream, bninception):
     """The input is bytes minus 128, not divided by a deviation."""
     flow = np.random.default_rng(0).integers(90, 166, (10, 180, 320), dtype=np.uint8)  # (10, H, W), x and y in turn
-    ours = twostream.pooled("flow", twostream.views["flow"].cropped(NO_FRAMES, flow)[None])[0]
+    ours = twostream.pooled("flow", twostream.views["flow"].cropped(FRAMES, flow)[None])[0]
     crops = View((224, 224), 10, flow=True).of(fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), 256))
     single = bninception(torch.from_numpy(crops.astype(np.float32) - 128).permute(0, 3, 1, 2)).mean((0, 2, 3))
     assert_close(ours, single.numpy())
@@ -374,7 +374,7 @@ def test_features_of_configs_equal_mmaction2s(configs, stream):
         theirs = features_by_mmaction(model, images)
     else:
         assert (part.mean, part.std) == ((128.0, 126.0) * 5, (64.0, 32.0) * 5)
-        images = twostream.views["flow"].cropped(NO_FRAMES, blocks(184, 320, 10)[0].transpose(2, 0, 1))
+        images = twostream.views["flow"].cropped(FRAMES, blocks(184, 320, 10)[0].transpose(2, 0, 1))
         x = (torch.from_numpy(images).float() - torch.tensor(part.mean)) / torch.tensor(part.std)
         theirs = model.backbone(x.permute(0, 3, 1, 2)).mean((0, 2, 3)).numpy()
     assert_close(twostream.pooled(stream, images[None])[0], theirs)

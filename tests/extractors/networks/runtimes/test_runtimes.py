@@ -17,7 +17,6 @@ from lstr.extractors.networks import runtime as runtimes
 from lstr.extractors.networks.archive import write_archive
 from lstr.extractors.networks.build import build_network, calibrate, fingerprint, network_recipe, randomise
 from lstr.extractors.networks.converted_networks import open_graph, open_network
-from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.runtime import NetworkJob, choose_runtime
@@ -32,6 +31,7 @@ from tests.support.backbones import build_backbone, scale_of, vary_batch_norms
 from tests.support.processes import check_process
 
 MOBILE = "timm:mobilenetv4_conv_small"
+NO_FRAMES = np.zeros((6, 0, 0, 3), np.uint8)  # of chunks with flow
 PART = NetworkRecipe("tiny", "custom", "", 1, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=24, bgr=True)
 
 
