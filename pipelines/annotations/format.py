@@ -249,13 +249,23 @@ class Format:
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         """Write a finished detection to a file with `suffix`. Raises OutputError."""
-        annotated = detection.annotated
-        if self.for_players and detection.video:
-            from lstr.pipelines.annotations.videos import late_frames
+        write_text(path, self.text(self.with_its_times(detection.annotated), DEFAULTS))
 
-            late = late_frames(detection.video)
-            annotated = annotated.each_segment(lambda s: replace(s, start=s.start + late, end=s.end + late))
-        write_text(path, self.text(annotated, DEFAULTS))
+    def with_its_times(self, annotated: AnnotationSet) -> AnnotationSet:
+        """Return annotations with times from the start of the sound if this format is for players.
+
+        Times of videos that are not available are unchanged.
+        """
+        if not self.for_players or annotated.for_players:
+            return annotated
+        from lstr.pipelines.annotations.videos import late_frames
+
+        videos = {}
+        for name, video in annotated.videos.items():
+            late = late_frames(Path(video.media)) if video.media else 0.0
+            moved = tuple(replace(s, start=s.start + late, end=s.end + late) for s in video.segments)
+            videos[name] = replace(video, segments=moved)
+        return replace(annotated, videos=videos)
 
     def lost(self, annotated: AnnotationSet) -> set[str]:
         """Return the kinds of information in the annotations that this format cannot store."""

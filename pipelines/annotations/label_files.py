@@ -121,7 +121,7 @@ def _read_as(form: Format, file: File, video_id: str, options: ConvertOptions) -
         notes = (*file.notes, *read.notes)
         if rate and "durations" in read.extras():
             notes += (Note("durations", "durations of videos are taken as seconds, and times as frame numbers"),)
-        return replace(read, notes=notes)
+        return replace(read, notes=notes, for_players=form.for_players)
     except LabelsError as error:
         text = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
         hint = error.hint.replace("convert FILE", f"convert {shlex.quote(str(path))}")
