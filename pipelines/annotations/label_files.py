@@ -166,8 +166,6 @@ def read_label_file(
     if not isinstance(path, str | Path):
         raise LabelsError(f"{path!r} is not the path of a label file.", "name a label file.")
     path = Path(path)
-    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a FIFO would block
-        raise LabelsError(f"{path} is not a regular file.", "write the labels to a file first.")
     info = path / INFO if (path / INFO).is_file() else path
     is_json = info.suffix.lower() == ".json" and info.is_file()
     content = read_json(info) if is_json or not info.exists() else {}
