@@ -79,7 +79,7 @@ def convert(
             media = str(place)
         videos[video_id] = replace(video, segments=segments, subset=subsets[video.subset], media=media)
     classes = tuple(dict.fromkeys(names.values()))
-    annotated = form.with_its_times(AnnotationSet(videos, classes, annotated.notes, annotated.for_players))
+    annotated = form.shift_for_players(AnnotationSet(videos, classes, annotated.notes, annotated.for_players))
     if output is not None:
         return Conversion(annotated, form, form.write(Path(output), annotated, options))
     if form.is_folder or (not form.holds_many and len(annotated.videos) != 1):

@@ -236,7 +236,7 @@ class Binary(Format):
         if file.ending not in (".csv", ".tsv", ".txt"):
             return False
         try:
-            (_, header), *rows = islice(Rows(file.beginning), BINARY_SAMPLE + 1)
+            (_, header), *rows = islice(Rows(file.text), BINARY_SAMPLE + 1)
             if not rows or layout_of(header, {}) or any(map(TIME.fullmatch, header)):
                 return False
             actions, _ = _binary_columns(header)

@@ -61,9 +61,6 @@ GROUP = "lstr.label_formats"
 FILES = frozenset({"videos without segments"})
 EVERYTHING = frozenset({"scores", "subjects", "subsets", "durations", "classes without segments"}) | FILES
 
-# Number of characters for recognising a table.
-BEGINNING = 1 << 18
-
 
 @dataclass(frozen=True)
 class ConvertOptions:
@@ -159,11 +156,6 @@ class File:
             self.notes.append(Note("encoding", f"{self.path.name} is not UTF-8; it is read as {name}"))
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
-    @property
-    def beginning(self) -> str:
-        """The first complete lines of the text, for recognising a table."""
-        return self.text if len(self.text) <= BEGINNING else self.text[: self.text.rfind("\n", 0, BEGINNING) + 1]
-
     @cached_property
     def json(self) -> Any:
         """The JSON content. Raises LabelsError."""
@@ -249,9 +241,9 @@ class Format:
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         """Write a finished detection to a file with `suffix`. Raises OutputError."""
-        write_text(path, self.text(self.with_its_times(detection.annotated), DEFAULTS))
+        write_text(path, self.text(self.shift_for_players(detection.annotated), DEFAULTS))
 
-    def with_its_times(self, annotated: AnnotationSet) -> AnnotationSet:
+    def shift_for_players(self, annotated: AnnotationSet) -> AnnotationSet:
         """Return annotations with times from the start of the sound if this format is for players.
 
         Times of videos that are not available are unchanged.

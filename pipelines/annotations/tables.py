@@ -39,7 +39,8 @@ NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIM
 
 def first_line(text: str) -> str:
     """Return the first line that is not blank; empty without one."""
-    return next((line for line in text.splitlines() if line.strip()), "")
+    # line by line, so that a large file is recognised by its beginning
+    return next(filter(str.strip, io.StringIO(text)), "").rstrip("\n")
 
 
 def number_of(text: str, line: int) -> float:

@@ -138,21 +138,16 @@ UNCLOSED = (  # quotation marks, and their lines
         # cells without a header: 2,5 to 4,0 was read as 2 to 5 s of the action '4'
         ("csv", f"{PLAIN}\na,2,4,fall\na,2,5,4,fall", "Line 3"),
         ("csv", f'{PLAIN}\na,"2,5",4,0,fall', "'fall'"),
-        ("csv", "start,end,label\n1,inf,jump\n", "'inf'"),
-        ("csv", "start,end,label\n1,0:75,jump\n", "'0:75'"),
+        *(("csv", f"start,end,label\n1,{end},jump\n", f"'{end}'") for end in ("inf", "0:75")),
         ("csv", "sep=;\nvideo;start;end;label\na;x;2;jump, high\n", "Line 3: 'x'"),
         ("csv", "start,end,label\n1,2,jump\n00:00:02:27,3,jump\n", "Line 3: '00:00:02:27'"),
         # all wrong cells are listed
-        ("csv", f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", "'late'"),
-        ("csv", f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", "Line 4"),
+        *(("csv", f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", value) for value in ("'late'", "Line 4")),
         ("binary", "a,b\n0,1\n0,2\n", "Line 3: '2'"),
         ("binary", "a,b\n0,1\n0\n", "Line 3"),
-        ("binary", "time,a\n0,1\nnan,1\n", "Line 3: 'nan'"),
-        ("binary", "time,a\n0,1\n0,1\n", "Line 3: '0'"),
+        *(("binary", f"time,a\n0,1\n{time},1\n", f"Line 3: '{time}'") for time in ("nan", "0")),
         ("binary", "time,jump,sit\n0,1,2\n1,x,0\n", "'x'"),
-        ("binary", "a,a\n0,1\n", ""),
-        ("binary", "a,b\n", ""),
-        ("binary", 'a,b\n0,"1\n', ""),
+        *(("binary", text, "") for text in ("a,a\n0,1\n", "a,b\n", 'a,b\n0,"1\n')),
     ],
 )
 def test_an_error_names_the_line_and_the_cell(form, text, value):

@@ -15,7 +15,6 @@ from lstr.pipelines.annotations.format import Detection, all_formats, format_nam
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOptions
 from lstr.settings import parse_bytes
-from lstr.timeline import FORMAT
 from tests.support.annotated import scored, segments
 from tests.support.browser import write_greys
 from tests.support.detections import decisions_of, lines_of, run_session, sources_of
@@ -49,15 +48,14 @@ def test_every_format_has_the_segments_of_the_timeline(folder, form):
 
 
 def test_times_for_players_count_from_the_sound(tmp_path):
-    write_greys(tmp_path / "v.mp4", late=3)
-    timeline = {"segments": [Segment(1, 2, "A").to_dict()], "duration": 4.0, "classes": ["A"], "format": FORMAT}
-    (tmp_path / "v.json").write_text(json.dumps({**timeline, "source": str(tmp_path / "v.mp4")}))
+    write_greys(video := tmp_path / "v.mp4", late=3)
+    timeline = {"segments": [Segment(1, 2, "A").to_dict()], "duration": 4.0, "classes": ["A"]}
+    (tmp_path / "v.json").write_text(json.dumps({**timeline, "format": "lstr-timeline/1", "source": str(video)}))
     for form in map(format_named, ("csv", "eaf", "vtt")):
-        path = tmp_path / f"v{form.suffix}"
-        form.write_detection(path, Detection("v", timeline, None, (), tmp_path / "v.mp4"))
-        found = read_annotations(path).videos["v"]
-        assert segments(found)[0][:2] == pytest.approx((1, 2) if form.name == "csv" else (4, 5), abs=0.05)
-        assert segments(convert([tmp_path / "v.json"], form.name).annotated.videos["v"]) == segments(found)
+        form.write_detection(path := tmp_path / f"v{form.suffix}", Detection("v", timeline, None, (), video))
+        found = segments(read_annotations(path).videos["v"])
+        assert found[0][:2] == pytest.approx((1, 2) if form.name == "csv" else (4, 5), abs=0.05)
+        assert segments(convert([tmp_path / "v.json"], form.name).annotated.videos["v"]) == found
     assert convert([tmp_path / "v.eaf"], "vtt").text == path.read_text()
 
 
