@@ -69,7 +69,8 @@ class Project(Format):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         try:
-            types = {str(entry["code"]): str(entry["type"]) for entry in file.json["behaviors_conf"].values()}
+            ethogram = {entry["code"]: entry["type"] for entry in file.json["behaviors_conf"].values()}
+            types = msgspec.convert(ethogram, dict[str, str])
             sessions = msgspec.convert(file.json["observations"], dict[str, Coded])
         except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
             raise LabelsError(f"The file is not a BORIS project ({describe_error(error)}).", SAVE) from error

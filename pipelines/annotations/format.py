@@ -7,6 +7,7 @@ the group GROUP.
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_LE
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
 
-if TYPE_CHECKING:  # a detection that writes no video's labels needs no module of videos
+if TYPE_CHECKING:  # a detection needs no module that reads labels
     from lstr.pipelines.annotations.videos import Rates
 
 # The formats of this package by name, as module of this folder and class. A format is imported at its first use,
@@ -254,7 +255,8 @@ class Format:
 
         videos = {}
         for name, video in annotated.videos.items():
-            late = late_frames(Path(video.media)) if video.media else 0.0
+            media = video.media or ""
+            late = late_frames(Path(media)) if os.path.isfile(media) else 0.0
             moved = tuple(replace(s, start=s.start + late, end=s.end + late) for s in video.segments)
             videos[name] = replace(video, segments=moved)
         return replace(annotated, videos=videos)
