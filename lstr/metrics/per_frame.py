@@ -21,20 +21,17 @@ CELLS_TOGETHER = 4_000_000  # maximum number of values in one table: 32 MB
 N_STAGES = 10  # parts of an action that are scored separately
 
 
-def per_frame(
-    scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str], ignore: str | None = AMBIGUOUS
-) -> dict[str, Any]:
+def per_frame(scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str]) -> dict[str, Any]:
     """Compute mAP and mcAP over the chunks of all videos together.
 
-    As in the published evaluation of THUMOS'14, Background, classes without a positive chunk, and the class `ignore`
-    with all its chunks are excluded. Chunks with equal scores count together; the published cAP orders them
+    As in the published evaluation of THUMOS'14, Background, classes without a positive chunk, and Ambiguous with all
+    its chunks are excluded. Chunks with equal scores count together; the published cAP orders them
     arbitrarily. A class that is active in every chunk has a precision of 1.
 
     Args:
         scores: Scores (N, C).
         targets: Multi-hot targets (N, C).
         classes: Names of the C classes.
-        ignore: The class to exclude together with its chunks; None for no class.
 
     Returns:
         {"mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}}; the means are NaN without any class.
@@ -50,7 +47,7 @@ def per_frame(
         hint = "check the features for values that are not finite, and the checkpoint."
         raise LstrError(f"Scores are NaN in {int(np.isnan(scores).any(axis=1).sum())} of {len(scores)} chunks.", hint)
     on = targets > 0
-    keep = counted(on, classes, ignore)
+    keep = counted(on, classes)
     if not keep.all():
         scores, on = scores[keep], on[keep]
     per_class = {}
@@ -63,11 +60,9 @@ def per_frame(
     return {"mAP": mean_of(per_class, "AP"), "mcAP": mean_of(per_class, "cAP"), "per_class": per_class}
 
 
-def counted(on: NDArray[np.bool_], classes: Sequence[str], ignore: str | None = AMBIGUOUS) -> NDArray[np.bool_]:
-    """Return which chunks (N,) of `on` (N, C) do not have the class `ignore`."""
-    if ignore is None or ignore not in classes:
-        return np.ones(len(on), dtype=bool)
-    return ~on[:, classes.index(ignore)]
+def counted(on: NDArray[np.bool_], classes: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which chunks (N,) of `on` (N, C) are not ambiguous."""
+    return ~on[:, classes.index(AMBIGUOUS)] if AMBIGUOUS in classes else np.ones(len(on), dtype=bool)
 
 
 def scored_columns(on: NDArray[np.bool_], classes: Sequence[str]) -> list[tuple[int, str]]:
@@ -168,19 +163,14 @@ def rank_chunks(
 
 
 def resampled_means(
-    scores: Videos,
-    targets: Videos,
-    classes: Sequence[str],
-    draws: Draws,
-    calibrated: bool = False,
-    ignore: str | None = AMBIGUOUS,
+    scores: Videos, targets: Videos, classes: Sequence[str], draws: Draws, calibrated: bool = False
 ) -> NDArray[np.float64]:
     """Return the mAP, or mcAP, of each resample (resamples,), as in `per_frame`, from one array (L, C) per video.
 
     Classes without an active chunk in a resample are excluded from its mean, which is NaN without any class.
     """
     on = np.concatenate([np.asarray(video) for video in targets]) > 0
-    keep = counted(on, classes, ignore)
+    keep = counted(on, classes)
     of_video = np.repeat(np.arange(len(targets)), [len(video) for video in targets])[keep]
     on, rows = on[keep], np.concatenate(list(scores))[keep]
     columns = scored_columns(on, classes)

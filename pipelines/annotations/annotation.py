@@ -20,6 +20,8 @@ class AnnotationSet:
     classes: tuple[str, ...] = ()
     # Entries that were interpreted instead of read literally.
     notes: tuple[Note, ...] = field(default=(), compare=False)
+    # Whether times count from the start of the sound, as programs that show the video count, not from its first frame.
+    for_players: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         videos = {}
@@ -50,7 +52,8 @@ class AnnotationSet:
                 f"The video {twice[0]!r} is in two files.", "use one file for each video, or rename one of the files."
             )
         classes, notes = dict.fromkeys(self.classes + other.classes), dict.fromkeys(self.notes + other.notes)
-        return AnnotationSet({**self.videos, **other.videos}, tuple(classes), tuple(notes))
+        for_players = self.for_players or other.for_players
+        return AnnotationSet({**self.videos, **other.videos}, tuple(classes), tuple(notes), for_players)
 
     def each_segment(self, change: Callable[[Segment], Segment]) -> "AnnotationSet":
         """Return the set with each segment replaced by `change(segment)`."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from lstr.labels.segment import Segment, is_time
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.videos import plain_id
+from lstr.pipelines.failures import describe_error
 
 # Types of observations of files; the last two are from the first versions.
 MEDIA = ("MEDIA", "VIDEO", "AUDIO")
@@ -48,13 +49,6 @@ class Observation(NamedTuple):
     subset: str | None = None
 
 
-class Behaviour(TypedDict):
-    """An entry of the ethogram."""
-
-    code: str
-    type: str
-
-
 class Coded(msgspec.Struct):
     """An observation in a project; entries that differ between versions are checked when they are read."""
 
@@ -68,13 +62,6 @@ class Coded(msgspec.Struct):
     interval: Any = msgspec.field(name="observation time interval", default=None)
 
 
-class Content(TypedDict):
-    """The entries of a project that are read."""
-
-    behaviors_conf: dict[str, Behaviour]
-    observations: dict[str, Coded]
-
-
 class Project(Format):
     """A BORIS project: one file for any number of videos."""
 
@@ -82,13 +69,14 @@ class Project(Format):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         try:
-            project = msgspec.convert(file.json, Content)
-        except msgspec.ValidationError as error:
-            raise LabelsError(f"The file is not a BORIS project ({error}).", SAVE) from error
-        types = {behaviour["code"]: behaviour["type"] for behaviour in project["behaviors_conf"].values()}
+            ethogram = {entry["code"]: entry["type"] for entry in file.json["behaviors_conf"].values()}
+            types = msgspec.convert(ethogram, dict[str, str])
+            sessions = msgspec.convert(file.json["observations"], dict[str, Coded])
+        except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
+            raise LabelsError(f"The file is not a BORIS project ({describe_error(error)}).", SAVE) from error
         notes: list[Note] = []
         observations = []
-        for name, coded in project["observations"].items():
+        for name, coded in sessions.items():
             if coded.type in MEDIA:
                 observations.append(_observation(name, coded, types, notes))
             else:
@@ -98,7 +86,7 @@ class Project(Format):
             raise LabelsError(
                 "The project has no observation of a video.", "create an observation from media files in BORIS."
             )
-        rows = [row for coded in project["observations"].values() for row in coded.events]
+        rows = [row for coded in sessions.values() for row in coded.events]
         lost = {
             "modifiers": sum(len(row) > 3 and bool(str(row[3] or "").replace("None", "").strip("|")) for row in rows),
             "comments": sum(len(row) > 4 and bool(row[4]) for row in rows),

@@ -46,7 +46,7 @@ class EventTable(Format):
 
     def recognises(self, file: File) -> bool:
         try:
-            return file.ending in (".csv", ".tsv", ".txt") and _header(Rows(file.beginning)) is not None
+            return file.ending in (".csv", ".tsv", ".txt") and _header(Rows(file.text)) is not None
         except LabelsError:
             return False
 

@@ -47,12 +47,13 @@ def convert(
     paths = [Path(source) for source in sources]
     if output and Path(output).is_file() and any(path.exists() and path.samefile(output) for path in paths):
         raise OutputError(f"{output} is a source file and would be overwritten.", "choose another name with -o.")
-    if place := options.video:
-        rates = Rates(lambda: find_videos([place]))
-        options = replace(options, rate_of=rates, seconds_of=rates.seconds)
+    place = options.video
+    rates = Rates(lambda: find_videos([place])) if place else None
     annotated = AnnotationSet({})
     for path in paths:
-        annotated = annotated.merged(read_annotations(path, options))
+        annotated = annotated.merged(read_annotations(path, options, rates))
+    if options.as_labels:
+        annotated = annotated.without_scores()
     if missing := [name for name in options.rename if name not in annotated.classes]:
         known = ", ".join(map(repr, annotated.classes)) or "none"
         raise LabelsError(f"Cannot rename the unknown class {missing[0]!r}.", f"the classes are: {known}.")
@@ -69,17 +70,16 @@ def convert(
     for video_id, video in annotated.videos.items():
         if fault := fault_of(video_id):
             raise LabelsError(f"The video id {video_id!r} is {fault}.", "rename it, as in part_1/video_07.")
-        segments = [replace(s, label=names[s.label]) for s in video.segments]
-        if options.as_labels:
-            segments = [replace(s, score=None) for s in segments]
+        segments = tuple(replace(s, label=names[s.label]) for s in video.segments)
         media = video.media
         if place and place.is_dir():  # an ELAN file needs the path of its video
             files = sorted(p for p in place.glob(f"{escape(video_id)}.*") if p.is_file())
             media = str(files[0] if files else place / video_id)
         elif place and video_id == meant:
             media = str(place)
-        videos[video_id] = replace(video, segments=tuple(segments), subset=subsets[video.subset], media=media)
-    annotated = AnnotationSet(videos, tuple(dict.fromkeys(names.values())), annotated.notes)
+        videos[video_id] = replace(video, segments=segments, subset=subsets[video.subset], media=media)
+    classes = tuple(dict.fromkeys(names.values()))
+    annotated = form.shift_for_players(AnnotationSet(videos, classes, annotated.notes, annotated.for_players))
     if output is not None:
         return Conversion(annotated, form, form.write(Path(output), annotated, options))
     if form.is_folder or (not form.holds_many and len(annotated.videos) != 1):

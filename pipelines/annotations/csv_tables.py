@@ -2,6 +2,8 @@
 
 import csv
 import io
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -12,6 +14,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, Format
 from lstr.pipelines.annotations.tables import (
+    IN_FRAMES,
     NAMES,
     TIME,
     Column,
@@ -19,7 +22,6 @@ from lstr.pipelines.annotations.tables import (
     Faults,
     Rows,
     first_line,
-    frame_rate,
     layout_of,
     number_of,
     parse_time,
@@ -74,6 +76,7 @@ class Tsv(Format):
             for at, name in enumerate(header)
             if name.strip() and at not in read and (name.strip().casefold() not in NAMES or name in header[:at])
         }
+        rate_of = partial(file.frame_rate, options)
         faults = Faults()
         for line, cells in rows:
             with faults.collect():
@@ -109,7 +112,7 @@ class Tsv(Format):
                 times = []
                 for column, cell in ((columns["start"], first), (columns["end"], second)):
                     with faults.collect(column.name):
-                        times.append(parse_time(cell, line, video, options, column))
+                        times.append(parse_time(cell, line, column, partial(rate_of, video)))
                 score = None
                 with faults.collect("score"):
                     score = number_of(others["score"], line) if others.get("score") else None
@@ -119,13 +122,13 @@ class Tsv(Format):
             segments.setdefault(video, []).extend([segment] if segment else [])
             if (duration := columns.get("duration")) and (cell := row[duration.at]):
                 with faults.collect(duration.name):
-                    seconds = parse_time(cell, line, video, options, duration)
+                    seconds = parse_time(cell, line, duration, partial(rate_of, video))
                     durations.setdefault(video, []).append((seconds, segment))
             for column, texts in unread.items():
                 if len(texts) < 2 and (cell := _cell(cells, column.at)) and not TIME.fullmatch(cell):
                     texts.add(cell)  # with two different texts the column may be the video
         faults.stop()
-        lengths, notes = _lengths(durations, columns, options)
+        lengths, notes = _lengths(durations, columns, rate_of)
         if unread:
             sentence = f"ignored columns: {', '.join(repr(column.name) for column in unread)}"
             if "video" not in columns and any(len(texts) > 1 for texts in unread.values()):
@@ -166,16 +169,13 @@ class Csv(Tsv):
 
 def _check_cells(cells: list[str], line: int, columns: Columns, width: int, delimiter: str) -> None:
     """Raise LabelsError for a cell that contains rows because of an unclosed quotation mark, and for surplus cells."""
-    # Cells that are read have one line. Other cells may be remarks of several lines, but not contain rows with times.
-    if any("\n" in cell or "\r" in cell for cell in cells):
-        read = {column.at for column in columns.values()}
-        times, number = [columns[role].at for role in ("start", "end")], line
-        for at, cell in enumerate(cells):
-            later = [inner.split(delimiter) for inner in cell.strip().splitlines()[1:]]
-            has_rows = any(all(t < len(inner) and TIME.fullmatch(inner[t]) for t in times) for inner in later)
-            if later and (at in read or has_rows):
-                raise unclosed(number)
-            number += cell.count("\n")
+    # A cell may be a text of several lines, but not contain rows with times.
+    times, number = [columns[role].at for role in ("start", "end")], line
+    for cell in cells:
+        later = [inner.split(delimiter) for inner in cell.strip().splitlines()[1:]]
+        if any(all(t < len(inner) and TIME.fullmatch(inner[t]) for t in times) for inner in later):
+            raise unclosed(number)
+        number += cell.count("\n")
     surplus = cells[width:]
     if any(map(str.strip, surplus)):  # an unquoted decimal comma may have shifted all later cells
         raise LabelsError(
@@ -185,7 +185,9 @@ def _check_cells(cells: list[str], line: int, columns: Columns, width: int, deli
         )
 
 
-def _lengths(durations: Durations, columns: Columns, options: ConvertOptions) -> tuple[dict[str, float], list[Note]]:
+def _lengths(
+    durations: Durations, columns: Columns, rate_of: Callable[[str, str], float]
+) -> tuple[dict[str, float], list[Note]]:
     """Return the lengths of videos from the column `duration`, and a note of the videos for which it is something else.
 
     In a table of bouts it is often the length of each bout, not of the video.
@@ -196,7 +198,7 @@ def _lengths(durations: Durations, columns: Columns, options: ConvertOptions) ->
     for video_id, rows in durations.items():
         for seconds, segment in rows:
             length = segment.end - segment.start if segment else -1.0
-            rate = frame_rate("The table has times in frames", video_id, options) if in_frames and segment else 1.0
+            rate = rate_of(video_id, IN_FRAMES) if in_frames and segment else 1.0
             is_bout.append(segment is not None and any(abs(seconds - length * u) <= ROUNDED_S for u in (1.0, rate)))
             # One segment that starts at 0 may be the whole video, so at least one later start is needed.
             is_late |= segment is not None and segment.start > ROUNDED_S
@@ -221,7 +223,7 @@ def number_text(value: float | None) -> str:
 
 
 def _cell(cells: list[str], at: int) -> str:
-    return cells[at].strip() if at < len(cells) else ""
+    return " ".join(cells[at].split("\n")).strip() if at < len(cells) else ""
 
 
 class Binary(Format):
@@ -234,7 +236,7 @@ class Binary(Format):
         if file.ending not in (".csv", ".tsv", ".txt"):
             return False
         try:
-            (_, header), *rows = islice(Rows(file.beginning), BINARY_SAMPLE + 1)
+            (_, header), *rows = islice(Rows(file.text), BINARY_SAMPLE + 1)
             if not rows or layout_of(header, {}) or any(map(TIME.fullmatch, header)):
                 return False
             actions, _ = _binary_columns(header)
@@ -270,7 +272,7 @@ class Binary(Format):
                         )
                 values[at].append(VALUES.get(written, 0))
             cell = str(len(moments)) if moment is None else _cell(cells, moment)
-            moments.append(parse_time(cell, line, video_id, options, time_column))
+            moments.append(parse_time(cell, line, time_column, partial(file.frame_rate, options, video_id)))
             if len(moments) > 1 and moments[-1] <= moments[-2]:
                 raise LabelsError(
                     f"Line {line}: {brief(cell)} is not after the row above.",
@@ -288,7 +290,7 @@ class Binary(Format):
             for at, column in values.items()
             for first, stop in runs(np.array(column) == 1)
         ]
-        notes, duration, whole = [], edges[-1], options.seconds_of(video_id)
+        notes, duration, whole = [], edges[-1], file.rates.seconds(video_id) if file.rates else None
         if whole is not None and whole - duration > TAIL_S - 1e-6:
             segments.append(Segment(duration, whole, AMBIGUOUS))
             sentence = (

@@ -7,15 +7,16 @@ the group GROUP.
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_LE
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ from lstr.files.home import find_added, load_added
 from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
+
+if TYPE_CHECKING:  # a detection needs no module that reads labels
+    from lstr.pipelines.annotations.videos import Rates
 
 # The formats of this package by name, as module of this folder and class. A format is imported at its first use,
 # because a detection needs only the formats that it writes. The first format that recognises a file reads it.
@@ -58,12 +62,6 @@ GROUP = "lstr.label_formats"
 FILES = frozenset({"videos without segments"})
 EVERYTHING = frozenset({"scores", "subjects", "subsets", "durations", "classes without segments"}) | FILES
 
-# Number of characters for recognising a table.
-BEGINNING = 1 << 18
-
-# A function that returns the frame rate or the length in seconds of a video by its id; None if unknown.
-VideoNumber = Callable[[str], float | None]
-
 
 @dataclass(frozen=True)
 class ConvertOptions:
@@ -73,14 +71,8 @@ class ConvertOptions:
     """Name of the format of the sources; None recognises the format of each."""
     as_labels: bool = False
     """Drop the scores, so that detections become labels for training."""
-    lenient: bool = False
-    """Keep invalid segments, so that `lstr.labels.check.check` can report all of them."""
     frames: float | None = None
     """Read times as frame numbers, at this many frames per second."""
-    rate_of: VideoNumber = lambda _: None
-    """Function that returns a video's frames per second by its id in the source, for times in frames."""
-    seconds_of: VideoNumber = lambda _: None
-    """Function that returns a video's length in seconds by the same id."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Headers of a table's columns by their meaning, for example `start`: `Beginn`."""
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -122,10 +114,16 @@ class Detection:
 
 
 class File:
-    """A file or folder that may contain annotations. Its text is read once; raises LabelsError if it is not text."""
+    """A file or folder that may contain annotations. Its text is read once; raises LabelsError if it is not text.
 
-    def __init__(self, path: Path):
+    Args:
+        path: The file.
+        rates: The frame rates and lengths of its videos, if the videos are available.
+    """
+
+    def __init__(self, path: Path, rates: Rates | None = None):
         self.path = path
+        self.rates = rates
         # Notes on the interpretation of the file, appended to the notes of the annotations.
         self.notes: list[Note] = []
 
@@ -159,11 +157,6 @@ class File:
             self.notes.append(Note("encoding", f"{self.path.name} is not UTF-8; it is read as {name}"))
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
-    @property
-    def beginning(self) -> str:
-        """The first complete lines of the text, for recognising a table."""
-        return self.text if len(self.text) <= BEGINNING else self.text[: self.text.rfind("\n", 0, BEGINNING) + 1]
-
     @cached_property
     def json(self) -> Any:
         """The JSON content. Raises LabelsError."""
@@ -171,6 +164,17 @@ class File:
             return json.loads(self.text)
         except (ValueError, RecursionError) as error:
             raise LabelsError(f"{self.path} is not JSON ({error}).", "save it again as JSON.") from error
+
+    def frame_rate(self, options: ConvertOptions, video_id: str, what: str) -> float:
+        """Return the frame rate of a video. Raises LabelsError if it is unknown; `what` begins its message."""
+        rate = options.frames or (self.rates.frame_rate(video_id) if self.rates else None)
+        if rate is None:
+            raise LabelsError(
+                f"{what}, but the frame rate is unknown.",
+                "convert them to seconds with the rates of the videos, `lstr labels convert FILE --video VIDEOS -o "
+                "labels.json`, or with one rate, `lstr labels convert FILE --frames 30 -o labels.json`.",
+            )
+        return rate
 
 
 class Format:
@@ -184,6 +188,7 @@ class Format:
     holds_with_scores: frozenset[str] | None = None
     holds_many: bool = False  # whether one file can contain any number of videos
     for_players: bool = False  # whether programs show the video with it, and count times from the start of its sound
+    needs_video: bool = False  # whether `write_detection` draws on the video file
     is_folder: bool = False  # whether a set consists of several files, so that a folder is read as a whole
     counts_frames: bool = False  # whether `read` itself converts frame numbers to seconds with `ConvertOptions.frames`
 
@@ -221,7 +226,7 @@ class Format:
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         """Return the text of a file with all videos, or with the only one if the format has a file per video."""
-        raise LabelsError(f"Annotations cannot be written as {self.name}.", "choose another format.")
+        raise NotImplementedError
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         """Write to the folder or file `output`; return the written files. Raises LabelsError and OutputError."""
@@ -235,19 +240,26 @@ class Format:
             write_text(paths[name], self.text(part, options))
         return list(paths.values())
 
-    def is_due(self, detection: Detection) -> bool:
-        """Return whether this format can be written for a finished detection."""
-        return self.detects
-
     def write_detection(self, path: Path, detection: Detection) -> None:
         """Write a finished detection to a file with `suffix`. Raises OutputError."""
-        annotated = detection.annotated
-        if self.for_players and detection.video:
-            from lstr.pipelines.annotations.videos import late_frames
+        write_text(path, self.text(self.shift_for_players(detection.annotated), DEFAULTS))
 
-            late = late_frames(detection.video)
-            annotated = annotated.each_segment(lambda s: replace(s, start=s.start + late, end=s.end + late))
-        write_text(path, self.text(annotated, DEFAULTS))
+    def shift_for_players(self, annotated: AnnotationSet) -> AnnotationSet:
+        """Return annotations with times from the start of the sound if this format is for players.
+
+        Times of videos that are not available are unchanged.
+        """
+        if not self.for_players or annotated.for_players:
+            return annotated
+        from lstr.pipelines.annotations.videos import late_frames
+
+        videos = {}
+        for name, video in annotated.videos.items():
+            media = video.media or ""
+            late = late_frames(Path(media)) if os.path.isfile(media) else 0.0
+            moved = tuple(replace(s, start=s.start + late, end=s.end + late) for s in video.segments)
+            videos[name] = replace(video, segments=moved)
+        return replace(annotated, videos=videos)
 
     def lost(self, annotated: AnnotationSet) -> set[str]:
         """Return the kinds of information in the annotations that this format cannot store."""

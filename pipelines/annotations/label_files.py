@@ -45,11 +45,21 @@ from lstr.pipelines.failures import describe_error
 WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 
 
-def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
+def read_annotations(
+    path: Path, options: ConvertOptions = DEFAULTS, rates: Rates | None = None, lenient: bool = False
+) -> AnnotationSet:
     """Read a file or a folder of annotations, in `options.source_format` or the recognised format.
 
-    Raises MissingPathError, and LabelsError for a file that cannot be read; unless `options.lenient` also for a segment
-    that starts before 0 or ends before its start.
+    Args:
+        path: The file or folder.
+        options: How to read it.
+        rates: The frame rates of the videos, for times in frames.
+        lenient: Keep segments that start before 0 or end before their start, so that `lstr.labels.check.check` can
+            report all of them.
+
+    Raises:
+        MissingPathError: `path` does not exist.
+        LabelsError: A file cannot be read, or a segment is not valid.
     """
     chosen = format_named(options.source_format) if options.source_format else None
     files = [path]
@@ -92,18 +102,18 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
     for file, form in found.items():
         stem = next((file.name.removesuffix(s) for s in readable_suffixes() if file.name.endswith(s)), file.stem)
         video_id = stem if file == path else (file.relative_to(path).parent / stem).as_posix()
-        read.append(_read_as(form, file, video_id, options))
+        read.append(_read_as(form, File(file, rates), video_id, options))
     annotated = reduce(AnnotationSet.merged, read)
     classes = dict.fromkeys(annotated.classes)
-    for name, segment in () if options.lenient else annotated.segments:
+    for name, segment in () if lenient else annotated.segments:
         if error := find_error(segment, classes):
             raise LabelsError(f"{path}: Video {name!r}: {error[1]}", error[2])
     return annotated
 
 
-def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
+def _read_as(form: Format, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
     """Read a file or a folder in a format. Raises LabelsError, with the path, for all failures."""
-    file = File(path)
+    path = file.path
     try:
         read = form.read(file, video_id, options).plausible()
         if (rate := options.frames) and not form.counts_frames:
@@ -111,7 +121,7 @@ def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -
         notes = (*file.notes, *read.notes)
         if rate and "durations" in read.extras():
             notes += (Note("durations", "durations of videos are taken as seconds, and times as frame numbers"),)
-        return replace(read, notes=notes)
+        return replace(read, notes=notes, for_players=form.for_players)
     except LabelsError as error:
         text = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
         hint = error.hint.replace("convert FILE", f"convert {shlex.quote(str(path))}")
@@ -156,8 +166,6 @@ def read_label_file(
     if not isinstance(path, str | Path):
         raise LabelsError(f"{path!r} is not the path of a label file.", "name a label file.")
     path = Path(path)
-    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a FIFO would block
-        raise LabelsError(f"{path} is not a regular file.", "write the labels to a file first.")
     info = path / INFO if (path / INFO).is_file() else path
     is_json = info.suffix.lower() == ".json" and info.is_file()
     content = read_json(info) if is_json or not info.exists() else {}
@@ -169,7 +177,7 @@ def read_label_file(
         labels = labels_of(*read_activitynet(content, str(path)), str(path), lenient)
     else:
         rates = Rates(lambda: present if isinstance(present, Mapping) else {})
-        annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=rates, seconds_of=rates.seconds))
+        annotated = read_annotations(path, DEFAULTS, rates, lenient)
         labels = labels_of(annotated.without_scores().videos, annotated.classes, str(path), lenient)
         notes = (*labels.notes, *annotated.notes)
         if "scores" in annotated.extras():

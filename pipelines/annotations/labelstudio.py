@@ -11,7 +11,6 @@ from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
-from lstr.pipelines.annotations.tables import frame_rate
 
 # The name of an uploaded file, after the prefix that Label Studio adds.
 UPLOADED = re.compile(r"[0-9a-f]{8}-(.+)")
@@ -76,7 +75,7 @@ class LabelStudio(Format):
                         times = float(value["start"]), float(value["end"])
                         segments += [Segment(*times, label, score) for label in value["labels"]]
                     elif region.get("type") == "timelinelabels":
-                        rate = rate or frame_rate(f"The task of {name!r} has times in frames", name, options)
+                        rate = rate or file.frame_rate(options, name, f"The task of {name!r} has times in frames")
                         for frames in value["ranges"]:
                             times = (frames["start"] - 1) / rate, frames["end"] / rate
                             segments += [Segment(*times, label, score) for label in value["timelinelabels"]]

@@ -19,7 +19,7 @@ TIMED = re.compile(rf"\s*{TIME.pattern}")
 NO_CUE = re.compile(r"(NOTE|STYLE|REGION)(\s|$)")
 SCORE = re.compile(r"score=([0-9.eE+-]+)")
 # Beginning of the tags that players of SubRip support.
-SRT_TAG = re.compile(r"</?(?:b|i|u|s|font)(?=[\s>])")
+SRT_TAG = r"</?(?:b|i|u|s|font)(?=[\s>])"
 
 
 class Vtt(Format):
@@ -103,18 +103,8 @@ def _seconds(text: str) -> float:
     return (((int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)) * unit + int(part)) / unit
 
 
-def _without(opening: str | re.Pattern[str], closing: str, text: str) -> str:
-    """Remove everything between an opening and the next closing from a text, in one pass.
-
-    A regular expression such as `<[^>]*>` takes quadratic time for many openings without a closing.
-    """
-    kept, at = [], 0
-    for found in re.finditer(opening, text):
-        if found.start() < at:
-            continue
-        end = text.find(closing, found.end())
-        if end < 0:
-            break
-        kept.append(text[at : found.start()])
-        at = end + len(closing)
-    return "".join(kept) + text[at:]
+def _without(opening: str, closing: str, text: str) -> str:
+    """Remove everything from an opening, a regular expression, to the next closing, a character, from a text."""
+    # not from the text after the last closing: there, each of many openings would search until the end
+    head, last, tail = text.rpartition(closing)
+    return re.sub(f"{opening}[^{closing}]*{closing}", "", head + last) + tail

@@ -5,13 +5,12 @@ import io
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from lstr.errors import LabelsError, brief
 from lstr.labels.segment import clock_seconds
-from lstr.pipelines.annotations.format import ConvertOptions
 
 DELIMITERS = "\t,;"
 # A first line that tells Excel the separator of cells.
@@ -24,6 +23,7 @@ THOUSANDS = re.compile(r"\s*-?\d{1,3}(?:\.\d{3})+,\d+\s*")
 TIMECODE = re.compile(r"(\d{1,9}):([0-5]?\d):([0-5]?\d)([:;])(\d{1,3})")
 # Drop-frame time codes skip one number per this many frames of a second, in each minute except every tenth.
 DROPPED = 15
+IN_FRAMES = "The table has times in frames"  # beginning of the error if the frame rate is unknown
 # Maximum number of faulty cells in an error.
 MAX_SHOWN = 20
 
@@ -39,7 +39,8 @@ NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIM
 
 def first_line(text: str) -> str:
     """Return the first line that is not blank; empty without one."""
-    return next((line for line in text.splitlines() if line.strip()), "")
+    # line by line, so that a large file is recognised by its beginning
+    return next(filter(str.strip, io.StringIO(text)), "").rstrip("\n")
 
 
 def number_of(text: str, line: int) -> float:
@@ -125,21 +126,20 @@ class Column:
 Columns = dict[str, Column]
 
 
-def parse_time(cell: str, line: int, video_id: str, options: ConvertOptions, column: Column) -> float:
+def parse_time(cell: str, line: int, column: Column, rate_of: Callable[[str], float]) -> float:
     """Parse the time in a cell, a number, h:mm:ss or h:mm:ss:ff, to seconds.
 
     Args:
         cell: The text.
         line: The line number, for errors.
-        video_id: The video, for its frame rate.
-        options: Options with the frame rates.
         column: The unit of a number.
+        rate_of: Returns the frame rate of the video; its argument begins the message if the rate is unknown.
 
     Raises:
         LabelsError: The cell is not a time, or the frame rate is unknown.
     """
     if found := TIMECODE.fullmatch(cell.strip()):
-        rate = frame_rate(f"Line {line}: {brief(cell)} contains a frame number", video_id, options)
+        rate = rate_of(f"Line {line}: {brief(cell)} contains a frame number")
         hours, minutes, seconds, mark, frame = found.groups()
         per_second, minute = round(rate), int(hours) * 60 + int(minutes)
         if int(frame) >= per_second:
@@ -153,20 +153,7 @@ def parse_time(cell: str, line: int, video_id: str, options: ConvertOptions, col
     if clock is not None:
         return clock
     number = number_of(cell, line)
-    rate = frame_rate("The table has times in frames", video_id, options) if column.counts_frames else column.scale
-    return number / rate
-
-
-def frame_rate(what: str, video_id: str, options: ConvertOptions) -> float:
-    """Return the frame rate of a video. Raises LabelsError if it is unknown; `what` is the beginning of its message."""
-    rate = options.frames or options.rate_of(video_id)
-    if rate is None:
-        raise LabelsError(
-            f"{what}, but the frame rate is unknown.",
-            "convert them to seconds with the rates of the videos, `lstr labels convert FILE --video VIDEOS -o "
-            "labels.json`, or with one rate, `lstr labels convert FILE --frames 30 -o labels.json`.",
-        )
-    return rate
+    return number / (rate_of(IN_FRAMES) if column.counts_frames else column.scale)
 
 
 class Faults:

@@ -17,6 +17,7 @@ from lstr.pipelines.annotations.tables import first_line, number_of
 
 # Suffixes of annotation files, and their subsets.
 SUBSETS = {"train": "training", "val": "validation", "test": "testing"}
+CLASS_FILE = re.compile(rf"(.+)_({'|'.join(SUBSETS)})")
 
 # Numbers of the 20 detection classes among the 101 of THUMOS'14 (its detclasslist.txt), in the order of
 # `THUMOS_CLASSES`.
@@ -42,13 +43,13 @@ class Thumos(Format):
 
     def recognises(self, file: File) -> bool:
         if file.path.is_dir():
-            return any(map(_has_subset, _texts(file.path)))
+            return any(CLASS_FILE.fullmatch(path.stem) for path in _texts(file.path))
         name = file.path.name
         if file.ending != ".txt" or name == CLASS_LIST:
             return False
         line = first_line(file.text)
-        is_named = _has_subset(file.path) or name == DETECTIONS or name.endswith(self.suffix)
-        return "\t" not in line and (is_named or bool(LINE.search(line)))
+        is_named = CLASS_FILE.fullmatch(file.path.stem) or name == DETECTIONS or name.endswith(self.suffix)
+        return "\t" not in line and bool(is_named or LINE.search(line))
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         if file.path.is_dir():
@@ -63,7 +64,7 @@ class Thumos(Format):
         for text in (text for path, text in read.items() if path.name == CLASS_LIST):
             names = {int(number): name.rstrip() for number, name in CLASS_LINE.findall(text)}
         for path, text in read.items():
-            ending = re.fullmatch(r"(.+)_(train|val|test)", path.stem)
+            ending = CLASS_FILE.fullmatch(path.stem)
             if path.name == CLASS_LIST:
                 continue
             for number, line in enumerate(text.splitlines(), 1):
@@ -142,10 +143,6 @@ def thumos_numbers(classes: Iterable[str]) -> dict[str, int]:
 def _class_list(classes: Iterable[str]) -> str:
     """Return detclasslist.txt: number and name of each class."""
     return "".join(f"{number} {' '.join(name.split())}\n" for name, number in thumos_numbers(classes).items())
-
-
-def _has_subset(path: Path) -> bool:
-    return path.stem.endswith(tuple(f"_{ending}" for ending in SUBSETS))
 
 
 def _texts(folder: Path) -> list[Path]:

@@ -130,10 +130,7 @@ class Page(Format):
 class Mp4(Format):
     """A video with its lanes drawn below it; its suffix keeps it from replacing the original video."""
 
-    name, suffix = "mp4", LANES_SUFFIX
-
-    def is_due(self, detection: Detection) -> bool:
-        return detection.video is not None
+    name, suffix, needs_video = "mp4", LANES_SUFFIX, True
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         from lstr.pipelines.pages.overlay import write_overlay

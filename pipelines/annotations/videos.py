@@ -101,7 +101,7 @@ class Rates:
     def __init__(self, find: Callable[[], Mapping[str, Any]]):
         self._videos, self._footage_at = cache(find), cache(footage_at)
 
-    def __call__(self, name: str) -> float | None:
+    def frame_rate(self, name: str) -> float | None:
         """Return the frame rate of a video; None if unknown."""
         videos = self._videos()
         video = videos.get(plain_id(name, videos))

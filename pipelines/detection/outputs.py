@@ -74,7 +74,7 @@ class TimelineFiles(Recorder):
             ours = [name for name in reversed(FORMATS) if name in options.formats]
             for form in map(format_named, [*others, *ours]):
                 try:
-                    if form.is_due(detection):
+                    if form.detects and (source.video or not form.needs_video):
                         form.write_detection(options.folder / f"{detection.id}{form.suffix}", detection)
                 except VideoError as error:  # the other files are correct
                     failure = error

@@ -192,25 +192,17 @@ def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
                 # the middle of the longest run of equal levels is the most robust
                 options[-1].append((alarms, most, (first + stop - 1) // 2))
     # an exact knapsack: the levels that detect the most labels within the budget
-    fewest, limit = sum(one[0][0] for one in options), sum(one[-1][0] for one in options)
-    size = min(max(math.floor(budget + 1e-9), fewest), limit) + 1
-    best = np.full(size, -1, dtype=np.int64)  # detected labels for exactly this many false alarms; -1: impossible
-    best[0] = 0
-    taken = []
+    limit = max(math.floor(budget + 1e-9), sum(one[0][0] for one in options))
+    best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}  # by false alarms: detected labels, level of each group
     for one in options:
-        better, pick = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64)
-        for place, (alarms, gained, _) in enumerate(one):
-            before = best[: max(0, size - alarms)]
-            value = np.full(size, -1, dtype=np.int64)
-            value[size - len(before) :] = np.where(before >= 0, before + gained, -1)
-            pick[value > better], better = place, np.maximum(value, better)
-        best = better
-        taken.append(pick)
-    left = int(best.argmax())  # the first maximum has the fewest false alarms
+        before, best = best, {}
+        for alarms, gained, k in one:
+            for total, (found, levels) in before.items():
+                if total + alarms <= limit and found + gained > best.get(total + alarms, (-1,))[0]:
+                    best[total + alarms] = found + gained, (*levels, k)
+    fewest = min(best, key=lambda total: (-best[total][0], total))  # of the totals with the most detected labels
     result: dict[str, float] = {}
-    for group, one, pick in zip(groups[::-1], options[::-1], taken[::-1], strict=True):
-        alarms, _, k = one[pick[left]]
-        left -= alarms
+    for group, k in zip(groups, best[fewest][1], strict=True):
         labels = int(swept.labels[group].sum())
         drawn = (labels * LEVELS[k] + DEFAULT_LABELS * DEFAULT.on) / (labels + DEFAULT_LABELS)
         result |= {swept.classes[c]: round(min(drawn, LEVELS[k]), 2) if is_short else LEVELS[k] for c in group}

@@ -1,6 +1,5 @@
 """The evaluation job: compute metrics and a report for checkpoints, or choose their thresholds for detection."""
 
-import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from lstr.pipelines.features.dataset import DatasetOptions, Split, network_overl
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
-from lstr.settings import Amount, Count, check_fields
+from lstr.settings import Amount, Count, PositiveAmount, check_fields
 from lstr.timeline import DEFAULT
 
 RANDOM = "the features come from random networks: the results say nothing about trained networks."
@@ -48,7 +47,7 @@ class EvaluateOptions(Scoring, DatasetOptions):
     """Number of resamples of the videos for confidence intervals; 0 omits them"""
     choose_thresholds: bool = False
     """Choose the thresholds of each class and write them into the checkpoints, instead of metrics"""
-    false_alarms: float | None = None
+    false_alarms: PositiveAmount | None = None
     """With `choose_thresholds`: maximum false alarms per hour, for all classes together; None: the highest event F1"""
     delay_price: Amount = DELAY_PRICE
     """With `choose_thresholds`: the F1 that a second of mean delay is worth"""
@@ -60,20 +59,13 @@ class EvaluateOptions(Scoring, DatasetOptions):
     """Model settings that are missing in a published checkpoint"""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for an invalid number of resamples, for a rate of false alarms that is not a positive
-        number or that no thresholds are chosen for, and for a report where thresholds are chosen."""
+        """Raises ConfigError for a number out of range, for a rate of false alarms that no thresholds are chosen for,
+        and for a report where thresholds are chosen."""
         check_fields(self)
         if self.choose_thresholds and self.output:
             raise ConfigError("Chosen thresholds are written into the model, without a report.", "leave out -o.")
-        if self.false_alarms is None:
-            return
-        if not self.choose_thresholds:
+        if self.false_alarms is not None and not self.choose_thresholds:
             raise ConfigError("A rate of false alarms is only for choosing thresholds.", "add --choose-thresholds.")
-        if not 0 < self.false_alarms < math.inf:
-            raise ConfigError(
-                f"{self.false_alarms:g} is not a valid number of false alarms per hour.",
-                "use a number above 0, for example --false-alarms 1.",
-            )
 
 
 @dataclass(frozen=True)

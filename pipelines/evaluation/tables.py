@@ -19,24 +19,11 @@ from lstr.pipelines.evaluation.scoring import Evaluation
 from lstr.pipelines.pages.table import WRITERS, Cell, Column, Table
 
 FIGURES = ("precision", "recall", "f1")
-OF_LABELS = {
-    "correct": "correct",
-    "edges": "boundary",
-    "fragmented": "fragmented",
-    "merged": "merged",
-    "fragmented_merged": "both",
-    "wrong_action": "wrong action",
-    "deleted": "deleted",
-}
-OF_DETECTIONS = {
-    "correct": "correct",
-    "edges": "boundary",
-    "fragment": "fragment",
-    "merging": "merge",
-    "fragment_merging": "both",
-    "wrong_action": "wrong action",
-    "inserted": "inserted",
-}
+# Names of the types of errors for people, where they differ from those in JSON
+SHOWN = {"edges": "boundary", "merging": "merge", "wrong_action": "wrong action"}
+SHOWN |= dict.fromkeys(("fragmented_merged", "fragment_merging"), "both")
+OF_LABELS = {kind: SHOWN.get(kind, kind) for kind in LABEL_KINDS}
+OF_DETECTIONS = {kind: SHOWN.get(kind, kind) for kind in DETECTION_KINDS}
 # Names of the error of a single event with a wrong edge, by its start
 LATE, EARLY = "late", "early"
 # The types of false alarms
@@ -325,21 +312,9 @@ def paper_table(judged: Sequence[Evaluation], form: str) -> str:
 
 def words_of(judged: JudgedEvents) -> tuple[list[str], list[str]]:
     """Return the error type of each label and of each detection of an action as text; "" for a skipped detection."""
-
-    def name_of(names: Mapping[str, str], kind: str, later: float | None) -> str:
-        if later is None or abs(later) <= EDGE:  # only the end is wrong
-            return names[kind]
-        return LATE if later > 0 else EARLY
-
-    starts = list(zip(judged.pairs.tolist(), judged.edges[:, 0].tolist(), strict=True))
-    of_labels = {label: later for (label, _), later in starts}
-    of_detections = {detection: later for (_, detection), later in starts}
-    labels = [
-        name_of(OF_LABELS, LABEL_KINDS[kind], of_labels[at] if kind == EDGES else None)
-        for at, kind in enumerate(judged.labels.tolist())
-    ]
-    detections = [
-        "" if kind < 0 else name_of(OF_DETECTIONS, DETECTION_KINDS[kind], of_detections[at] if kind == EDGES else None)
-        for at, kind in enumerate(judged.detected.tolist())
-    ]
+    labels = [OF_LABELS[LABEL_KINDS[kind]] for kind in judged.labels]
+    detections = ["" if kind < 0 else OF_DETECTIONS[DETECTION_KINDS[kind]] for kind in judged.detected]
+    for (label, detection), (later, _) in zip(judged.pairs.tolist(), judged.edges.tolist(), strict=True):
+        if judged.labels[label] == EDGES and abs(later) > EDGE:  # otherwise only the end is wrong
+            labels[label] = detections[detection] = LATE if later > 0 else EARLY
     return labels, detections

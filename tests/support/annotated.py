@@ -29,17 +29,17 @@ AWKWARD = VideoLabels(
 ANNOTATED = AnnotationSet({"a b": AWKWARD}, CLASSES)
 
 
-def parse(form: str, content, video_id: str = "x", options=DEFAULTS) -> AnnotationSet:
+def parse(form: str, content, video_id: str = "x", options=DEFAULTS, rates=None) -> AnnotationSet:
     """Read the text, or the JSON content, of a file in a format."""
-    file = File(Path("memory"))
+    file = File(Path("memory"), rates)
     setattr(file, "json" if form in ("activitynet", "boris", "json", "labelstudio") else "text", content)
     return format_named(form).read(file, video_id, options)
 
 
-def read_error(form: str, content, value: str = "", options=DEFAULTS) -> LabelsError:
+def read_error(form: str, content, value: str = "", options=DEFAULTS, rates=None) -> LabelsError:
     """Return the error of a file that cannot be read; its message contains `value`."""
     with pytest.raises(LabelsError) as caught:
-        parse(form, content, "x", options)
+        parse(form, content, "x", options, rates)
     assert value in str(caught.value)
     return caught.value
 

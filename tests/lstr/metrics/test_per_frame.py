@@ -22,7 +22,7 @@ def test_metrics_equal_the_published_ones(shared):
     with np.load(folder / "metrics_small.npz") as file:
         scores, targets, ambiguous = file["scores"], file["target"], file["target_ambiguous"]
     result, filtered = (per_frame(scores, on, THUMOS_CLASSES) for on in (targets, ambiguous))
-    complete = per_frame(scores, ambiguous, THUMOS_CLASSES, ignore=None)
+    complete = per_frame(scores[:, :-1], ambiguous[:, :-1], THUMOS_CLASSES[:-1])  # without Ambiguous
     for figures, name, published in (
         (result, "AP", expected["mAP"]),
         (result, "cAP", expected["mcAP"]),

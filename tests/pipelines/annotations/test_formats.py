@@ -146,7 +146,7 @@ def test_a_damaged_file_is_an_error(tmp_path, form, content, value):
 
 def test_wrong_segments_are_kept_for_a_check(tmp_path):
     (tmp_path / "a.csv").write_text("start,end,label\n2,1,jump\n")
-    annotated = read_annotations(tmp_path / "a.csv", ConvertOptions(lenient=True))
+    annotated = read_annotations(tmp_path / "a.csv", lenient=True)
     assert segments(annotated.videos["a"]) == [(2, 1, "jump")]
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -23,9 +24,9 @@ REMARKS = "video;start;end;label;remark"
 NTSC = 30000 / 1001
 
 
-def at(rate: float) -> ConvertOptions:
+def at(rate: float) -> SimpleNamespace:
     """Each video has this many frames per second."""
-    return ConvertOptions(rate_of=lambda _: rate)
+    return SimpleNamespace(frame_rate=lambda _: rate, seconds=lambda _: None)
 
 
 def test_columns_with_tabs_are_read_and_written_with_commas():
@@ -73,8 +74,7 @@ def test_formulas_are_escaped_and_read_back():
     ],
 )
 def test_documented_columns_and_times(header, row, start, end, frames):
-    options = ConvertOptions(frames=frames, rate_of=lambda _: 25)
-    annotated = parse("csv", f"{header},label\n{row},fall\n", "a", options)
+    annotated = parse("csv", f"{header},label\n{row},fall\n", "a", ConvertOptions(frames=frames), at(25))
     assert segments(annotated.videos["a"]) == [(start, end, "fall")] and annotated.notes == ()
 
 
@@ -110,10 +110,10 @@ def test_a_duration_next_to_an_end_is_of_the_video_or_of_the_segment(rows, durat
     assert [note.kind for note in annotated.notes] == ["duration"] * (None in durations)
 
 
-@pytest.mark.parametrize("options", [ConvertOptions(frames=25), at(25)])
-def test_a_duration_in_frames_is_of_the_segment(options):
+@pytest.mark.parametrize(("options", "rates"), [(ConvertOptions(frames=25), None), (ConvertOptions(), at(25))])
+def test_a_duration_in_frames_is_of_the_segment(options, rates):
     text = "video,start_frame,end_frame,duration,label\na,300,360,60,groom\n"
-    annotated = parse("csv", text, options=options)
+    annotated = parse("csv", text, options=options, rates=rates)
     assert annotated.videos["a"].duration is None and len(annotated.notes) == 1
 
 
@@ -138,29 +138,24 @@ UNCLOSED = (  # quotation marks, and their lines
         # cells without a header: 2,5 to 4,0 was read as 2 to 5 s of the action '4'
         ("csv", f"{PLAIN}\na,2,4,fall\na,2,5,4,fall", "Line 3"),
         ("csv", f'{PLAIN}\na,"2,5",4,0,fall', "'fall'"),
-        ("csv", "start,end,label\n1,inf,jump\n", "'inf'"),
-        ("csv", "start,end,label\n1,0:75,jump\n", "'0:75'"),
+        *(("csv", f"start,end,label\n1,{end},jump\n", f"'{end}'") for end in ("inf", "0:75")),
         ("csv", "sep=;\nvideo;start;end;label\na;x;2;jump, high\n", "Line 3: 'x'"),
         ("csv", "start,end,label\n1,2,jump\n00:00:02:27,3,jump\n", "Line 3: '00:00:02:27'"),
         # all wrong cells are listed
-        ("csv", f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", "'late'"),
-        ("csv", f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", "Line 4"),
+        *(("csv", f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", value) for value in ("'late'", "Line 4")),
         ("binary", "a,b\n0,1\n0,2\n", "Line 3: '2'"),
         ("binary", "a,b\n0,1\n0\n", "Line 3"),
-        ("binary", "time,a\n0,1\nnan,1\n", "Line 3: 'nan'"),
-        ("binary", "time,a\n0,1\n0,1\n", "Line 3: '0'"),
+        *(("binary", f"time,a\n0,1\n{time},1\n", f"Line 3: '{time}'") for time in ("nan", "0")),
         ("binary", "time,jump,sit\n0,1,2\n1,x,0\n", "'x'"),
-        ("binary", "a,a\n0,1\n", ""),
-        ("binary", "a,b\n", ""),
-        ("binary", 'a,b\n0,"1\n', ""),
+        *(("binary", text, "") for text in ("a,a\n0,1\n", "a,b\n", 'a,b\n0,"1\n')),
     ],
 )
 def test_an_error_names_the_line_and_the_cell(form, text, value):
-    read_error(form, text, value, at(25))
+    read_error(form, text, value, rates=at(25))
 
 
 def test_remarks_of_several_lines_and_quotation_marks_inside_a_cell():
-    annotated = parse("csv", f'{REMARKS}\n{ROWS}c;3;"4";"""so"" it";\nd;3;4;"so" it;')
+    annotated = parse("csv", f'{REMARKS}\n{ROWS}c;3;"4";"""so""\nit";\nd;3;4;"so" it;')
     assert [segments(video)[0][2] for video in annotated.videos.values()] == ["jump", "sit", '"so" it', "so it"]
     read_error("csv", f"{REMARKS}\n{ROWS}c;x;4;jump;", "Line 5: 'x'")
 
@@ -221,14 +216,14 @@ def test_ignored_columns_have_a_note():
     ],
 )
 def test_time_codes(code, rate, seconds):
-    (segment,) = parse("csv", f"{PLAIN}\na,{code},2:00:00,jump\n", options=at(rate)).videos["a"].segments
+    (segment,) = parse("csv", f"{PLAIN}\na,{code},2:00:00,jump\n", rates=at(rate)).videos["a"].segments
     assert segment.start == pytest.approx(seconds, abs=1e-9) and segment.end == 7200
 
 
 def test_frame_numbers_take_the_rates_of_the_videos(small_set, tmp_path, lstr):
     rates = Rates(lambda: find_videos([small_set.videos]))
-    rate = rates("scene_00")
-    assert rate == footage_of_files(find_videos([small_set.videos]))["scene_00"][1] == rates("elsewhere")
+    rate = rates.frame_rate("scene_00")
+    assert rate == footage_of_files(find_videos([small_set.videos]))["scene_00"][1] == rates.frame_rate("elsewhere")
     texts = {
         "frames.csv": f"video,start_frame,end_frame,label\nC:\\films\\scene_00.avi,{rate:g},{2 * rate:g},walk\n",
         "codes.csv": f"{PLAIN}\nfilms/scene_00,00:00:01:00,00:00:02:00,walk\n",
@@ -257,7 +252,7 @@ def test_frame_numbers_take_the_rates_of_the_videos(small_set, tmp_path, lstr):
 def test_tables_of_0_and_1_are_recognised(tmp_path, text, expected):
     (tmp_path / "x.csv").write_text(text)
     assert recognise(tmp_path / "x.csv") is format_named("binary")
-    assert segments(read_annotations(tmp_path / "x.csv", at(10)).videos["x"]) == expected
+    assert segments(read_annotations(tmp_path / "x.csv", rates=at(10)).videos["x"]) == expected
 
 
 @pytest.mark.parametrize(

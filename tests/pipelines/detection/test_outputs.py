@@ -10,6 +10,7 @@ import torch
 from lstr.checkpoint import load, save
 from lstr.kinds import configure, make_model
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import Detection, all_formats, format_named
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOptions
@@ -47,12 +48,15 @@ def test_every_format_has_the_segments_of_the_timeline(folder, form):
 
 
 def test_times_for_players_count_from_the_sound(tmp_path):
-    write_greys(tmp_path / "v.mp4", late=3)
+    write_greys(video := tmp_path / "v.mp4", late=3)
     timeline = {"segments": [Segment(1, 2, "A").to_dict()], "duration": 4.0, "classes": ["A"]}
-    for form in map(format_named, ("csv", "vtt", "eaf")):
-        form.write_detection(tmp_path / f"v{form.suffix}", Detection("v", timeline, None, (), tmp_path / "v.mp4"))
-        (found,) = read_annotations(tmp_path / f"v{form.suffix}").videos["v"].segments
-        assert (found.start, found.end) == pytest.approx((1, 2) if form.name == "csv" else (4, 5), abs=0.05)
+    (tmp_path / "v.json").write_text(json.dumps({**timeline, "format": "lstr-timeline/1", "source": str(video)}))
+    for form in map(format_named, ("csv", "eaf", "vtt")):
+        form.write_detection(path := tmp_path / f"v{form.suffix}", Detection("v", timeline, None, (), video))
+        found = segments(read_annotations(path).videos["v"])
+        assert found[0][:2] == pytest.approx((1, 2) if form.name == "csv" else (4, 5), abs=0.05)
+        assert segments(convert([tmp_path / "v.json"], form.name).annotated.videos["v"]) == found
+    assert convert([tmp_path / "v.eaf"], "vtt").text == path.read_text()
 
 
 def test_timeline_lines_and_scores_agree(folder, loaded):
