@@ -16,7 +16,6 @@ from lstr.labels.segment import Segment, is_time
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.videos import plain_id
-from lstr.pipelines.failures import describe_error
 
 # Types of observations of files; the last two are from the first versions.
 MEDIA = ("MEDIA", "VIDEO", "AUDIO")
@@ -72,8 +71,10 @@ class Project(Format):
             ethogram = {entry["code"]: entry["type"] for entry in file.json["behaviors_conf"].values()}
             types = msgspec.convert(ethogram, dict[str, str])
             sessions = msgspec.convert(file.json["observations"], dict[str, Coded])
-        except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
-            raise LabelsError(f"The file is not a BORIS project ({describe_error(error)}).", SAVE) from error
+        except (AttributeError, KeyError, TypeError) as error:
+            raise LabelsError("The file is not a BORIS project: parts of it are missing.", SAVE) from error
+        except msgspec.ValidationError as error:
+            raise LabelsError(f"The file is not a BORIS project ({error}).", SAVE) from error
         notes: list[Note] = []
         observations = []
         for name, coded in sessions.items():
