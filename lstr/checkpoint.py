@@ -191,16 +191,6 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         raise CheckpointError(
             f"{path} has the format {found!r}, this version reads {FORMAT!r}.", "update lstr, or save it again."
         )
-    kind = KINDS[config.kind].published
-    for name, value in kind.shapes(tensors).items() if kind and config.has_sizes_in_tensors else ():
-        wanted = int(config.n_long > 0) if name == "long_memory" else getattr(config, name, value)
-        if name == "d_token" and not wanted:  # it follows d_model
-            continue
-        if wanted != value:
-            raise CheckpointError(
-                f"{path}: {name} is {wanted} in the configuration but {value} in the tensors.",
-                f"leave {name} as it was trained, or use another checkpoint.",
-            )
     try:
         chunks = config.n_long + config.work_length + config.context
         # No tensor shows the lengths, so a small file could ask for any memory.
@@ -212,6 +202,15 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         with Bounded(path, tensors):
             model = make_model(config, len(classes))
         own = model.state_dict()
+        reader = KINDS[config.kind].published
+        wanted = reader.shapes(own) if reader else {}
+        for name, value in reader.shapes(tensors).items() if reader else ():
+            # the same tensor shows another setting in other designs, and nothing of one that follows another setting
+            if wanted.get(name, value) != value and getattr(config, name, None) == wanted[name]:
+                raise CheckpointError(
+                    f"{path}: {name} is {wanted[name]} in the configuration but {value} in the tensors.",
+                    f"leave {name} as it was trained, or use another checkpoint.",
+                )
         check_plain(path, tensors, own)
     except CheckpointError as error:
         raise name_kind(error, config.kind, fitting) from error

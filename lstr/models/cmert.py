@@ -25,8 +25,6 @@ WEIGHTS = (0.1, 1.0, 0.5)
 
 
 class CMeRTConfig(ForesightConfig, frozen=True):
-    """Settings of CMeRT."""
-
     kind = "cmert"
     context: SizeOrZero = 0
     """Chunks before the work memory that the decoder sees too."""

@@ -33,8 +33,6 @@ BRANCHES = ("model_static", "model_dynamic")  # what the published code saves it
 
 
 class ColarConfig(WindowConfig, frozen=True):
-    """Settings of Colar."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind = "colar"

@@ -26,8 +26,6 @@ from lstr.windows.windows import Supervision, Windows, loss_mask, without
 
 
 class FATSConfig(WindowConfig, frozen=True):
-    """Settings of FATS."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind = "fats"

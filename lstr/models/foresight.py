@@ -28,7 +28,7 @@ from lstr.models.layers import (
     replace,
     take,
 )
-from lstr.models.published import Published, Tables
+from lstr.models.published import Published
 from lstr.windows import indices as index
 from lstr.windows.plans import Generated, short_memory
 from lstr.windows.windows import Outputs, Part, Windows
@@ -273,8 +273,3 @@ class PublishedForesight(Published):
     }
     needed = ("d_feedforward", "l_dec", "l_enc", "n0", "future", "n_generated")
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride", "anticipation")
-
-    def shapes(self, tensors: Tables) -> dict[str, int]:
-        """See `Published.shapes`; a stream without a branch is not there."""
-        found = {"rgb_dim": 0, "flow_dim": 0, **super().shapes(tensors)}
-        return {**found, "input_dim": found["rgb_dim"] + found["flow_dim"]}

@@ -40,8 +40,6 @@ MAX_RECOMPUTED = 2**20
 
 
 class GateHUBConfig(WindowConfig, frozen=True):
-    """Settings of GateHUB."""
-
     uses: ClassVar[Uses] = Uses(padded=True)
 
     kind = "gatehub"
@@ -258,9 +256,10 @@ class PublishedGateHUB(Published):
         "d_feedforward": ("gated.linear1.weight", 0),
         "n0": ("latents", 0),
         "work_length": ("present_positions.weight", 0),
+        "slots": ("history_positions.weight", 0),
     }
     layers = {"l_enc": "encoder.", "l_dec": "decoder."}
-    needed = ("d_feedforward", "n0", "work_length", "n_long")
+    needed = tuple(sizes)
     unknown = ("n_heads",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
@@ -270,17 +269,10 @@ class PublishedGateHUB(Published):
                 found["latents"] = found.pop(name)[0]
         return packed_blocks(found)
 
-    def shapes(self, tensors: Tables) -> dict[str, int]:
-        """See `Published.shapes`, with `n_long`."""
-        found = super().shapes(tensors)
-        if "history_positions.weight" in tensors:
-            found["n_long"] = len(tensors["history_positions.weight"]) - found.get("work_length", 0)
-        return found
-
-    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        known = super().settings(found, tensors, changes)
+    def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        known = super().settings(tensors, changes)
         stride = override(PUBLISHED, {n: value for n, value in changes.items() if n == "long_stride"}).long_stride
-        return {"long_length": known.pop("n_long") * stride, **known}
+        return {"long_length": (known.pop("slots") - known["work_length"]) * stride, **known}
 
 
 PRESETS = {"gatehub-thumos14": Preset(PUBLISHED, TRAINING)}

@@ -83,8 +83,6 @@ class BestEncoderLayer(EncoderLayer):
 
 
 class MATConfig(ForesightConfig, frozen=True):
-    """Settings of MAT."""
-
     kind = "mat"
     refinements: Annotated[int, Meta(ge=2, lt=MOST)] = 2
     """How often it refines the work tokens, two times at least; the future is refined once less."""

@@ -82,13 +82,9 @@ class Published:
         return with_prefixes(tensors, self.names)
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """Return d_model, input_dim, n_classes, `sizes` and `layers`, as far as there are tensors that show them."""
-        sizes = {
-            "n_classes": ("classifier.weight", 0),
-            "d_model": ("classifier.weight", 1),
-            "input_dim": ("feature_head_work.input_linear.0.weight", 1),
-            **self.sizes,
-        }
+        """Return d_model, input_dim, `sizes` and `layers`, as far as there are tensors of our names that show them."""
+        input_layer = "feature_head_work.input_linear.0.weight"
+        sizes = {"d_model": ("classifier.weight", 1), "input_dim": (input_layer, 1), **self.sizes}
         found = {
             name: tensors[key].shape[axis]
             for name, (key, axis) in sizes.items()
@@ -99,15 +95,20 @@ class Published:
             found |= {name: len(numbers)} if numbers else {}
         return found
 
-    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that follow from what `shapes` found; `changes` come from the caller.
+    def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that tensors of our names show; `changes` come from the caller.
 
-        Raises CheckpointError if features may be split in several ways.
+        Raises CheckpointError if a needed one is missing, or features may be split in several ways.
         """
-        known: dict[str, Any] = {name: value for name, value in found.items() if name not in ("n_classes", "input_dim")}
-        input_dim = found["input_dim"]
-        if "rgb_dim" in found:
-            return known  # two branches show both widths
+        known: dict[str, Any] = self.shapes(tensors)
+        in_branches = "rgb_dim" in self.sizes  # a branch for each feature, or none for one that the model does not take
+        needed = ("d_model", *(() if in_branches else ("input_dim",)), *self.needed)
+        if missing := [name for name in needed if name not in known]:
+            message = f"The tensors that define {', '.join(missing)} are missing."
+            raise CheckpointError(message, "use a checkpoint of the LSTR architecture.")
+        input_dim = known.pop("input_dim", 0)
+        if in_branches:
+            return {"rgb_dim": 0, "flow_dim": 0, **known}
         if input_dim in INPUT_DIMS:
             known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
         elif not {"rgb_dim", "flow_dim"} <= set(changes):

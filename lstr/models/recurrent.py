@@ -4,6 +4,7 @@ Training starts from a zero state at the first chunk of the work memory. A video
 their first chunk.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -62,8 +63,6 @@ class Recurrent(Model):
 
 
 class RNNConfig(WindowConfig, frozen=True):
-    """Settings of RNN."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind = "rnn"
@@ -106,8 +105,6 @@ class RNN(Recurrent):
 
 
 class MiniROADConfig(WindowConfig, frozen=True):
-    """Settings of MiniROAD."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, heads=False)
 
     kind = "miniroad"
@@ -193,15 +190,16 @@ class PublishedMiniROAD(Published):
         "f_classification.0.": "classifier.",
         "anticipation_layer.0.": "anticipate.",
     }
-    sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
+    sizes = {
+        "d_feedforward": ("feature_head_work.input_linear.0.weight", 0),
+        "ahead_width": ("anticipate.weight", 0),
+    }
     layers = {"n_layers": "recurrent.weight_ih_l"}
     needed = ("d_feedforward",)
 
-    def shapes(self, tensors: Tables) -> dict[str, int]:
-        """See `Published.shapes`, with `anticipation`."""
-        found = super().shapes(tensors)
-        ahead = len(tensors["anticipate.weight"]) if "anticipate.weight" in tensors else 0
-        return {**found, "anticipation": ahead // max(1, found.get("d_model", 1))}
+    def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        known = super().settings(tensors, changes)
+        return {"anticipation": known.pop("ahead_width", 0) // max(1, known["d_model"]), **known}
 
 
 MINIROAD_PRESETS = {

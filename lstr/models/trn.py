@@ -20,8 +20,6 @@ from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, in_o
 
 
 class TRNConfig(WindowConfig, frozen=True):
-    """Settings of TRN."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
 
     kind = "trn"

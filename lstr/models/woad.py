@@ -39,8 +39,6 @@ SHORTEST = 2  # what the peak of such a run, and its chunks, are at least
 
 
 class WOADConfig(WindowConfig, frozen=True):
-    """Settings of WOAD."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind = "woad"
