@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr import checkpoint
-from lstr.chunk import taken_features
+from lstr.chunk import LARGEST_FEATURE, check_streams, taken_features
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
@@ -67,8 +67,8 @@ def create(model: Model, n_streams: int = 1) -> StreamState:
         LstrError: The model is in training mode.
     """
     _check_model(model)
-    if n_streams < 1:
-        raise LstrError(f"The number of streams is {n_streams}.", "use at least 1.")
+    if not isinstance(n_streams, int | np.integer) or n_streams < 1:
+        raise LstrError(f"The number of streams is {n_streams!r}.", "use a whole number of at least 1.")
     with torch.no_grad():
         constants, tensors = model.constants(), model.begin(n_streams)
     return StreamState(constants, tensors, np.zeros(n_streams, dtype=np.int64), model, model.planner)
@@ -80,9 +80,7 @@ def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
     Raises:
         LstrError: The state does not have one of the streams.
     """
-    which = slice(None) if streams is None else list(streams)
-    if wrong := [n for n in streams or () if not 0 <= n < len(state.chunks)]:
-        raise LstrError(f"The state has no stream {wrong[0]}.", f"use streams 0 to {len(state.chunks) - 1}.")
+    which = check_streams(range(len(state.chunks)) if streams is None else streams, len(state.chunks))
     state.chunks[which] = 0
     for tensor in state.tensors.values():
         if tensor.is_floating_point():  # 0 times infinity is not 0: a number that overflowed would outlive its video
@@ -136,17 +134,19 @@ def step_streams(
         (n, 1 + n_ahead, C).
     """
     _check_model(model, state.model.config)
-    parts: list[Tensor] = []
-    for name, values in taken_features(model.config.rgb_dim, model.config.flow_dim, rgb, flow, len(streams)).items():
+    which, parts = check_streams(streams, len(state.chunks)), list[Tensor]()
+    for name, values in taken_features(model.config.rgb_dim, model.config.flow_dim, rgb, flow, len(which)).items():
         try:
             part = tensor_of(values)
         except ValueError as error:
             hint = "use features of real numbers."
             raise LstrError(f"The {name} features are not numbers: {error}.", hint) from error
         parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
-    features, which = torch.cat(parts, dim=1), list(streams)  # (n, D)
-    if not torch.isfinite(features).all():  # on their own device: moving them first would wait for the GPU
-        raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
+    features = torch.cat(parts, dim=1)  # (n, D)
+    # on their own device: moving them first would wait for the GPU
+    if not (features.abs() <= LARGEST_FEATURE).all():  # nor is NaN
+        message = f"The features of the chunk are not finite, or above {LARGEST_FEATURE:g}."
+        raise LstrError(message, "skip this chunk, or extract it again.")
     if state.captured:
         every = features.new_zeros(len(state.chunks), features.shape[1])
         every[which] = features

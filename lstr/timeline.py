@@ -196,6 +196,9 @@ class Timeline:
         classes: The names of the columns of scores.
         thresholds: Rules for all classes, or by class; a class without rules has the defaults.
         clock: The times of chunks.
+
+    Raises:
+        ConfigError: There are thresholds of an unknown class.
     """
 
     def __init__(
@@ -204,6 +207,8 @@ class Timeline:
         thresholds: Thresholds | Mapping[str, Thresholds] = DEFAULT,
         clock: Clock = CLOCK,
     ) -> None:
+        if isinstance(thresholds, Mapping) and (unknown := sorted(thresholds.keys() - {*classes})):
+            raise ConfigError(f"Thresholds of an unknown class: {unknown[0]!r}.", f"classes are {', '.join(classes)}.")
         self.classes, self.thresholds, self.clock = classes, thresholds, clock
         self._runs: dict[int, _Run] = {}
         # Classes that are expected and have not started: (start, score) as announced

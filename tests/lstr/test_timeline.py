@@ -121,6 +121,8 @@ def test_an_expected_action_starts_or_lapses(rows, min_chunks, gap_chunks):
 def test_invalid_thresholds_are_refused(rules):
     with pytest.raises(ConfigError):
         Thresholds(**rules)
+    with pytest.raises(ConfigError, match="sing"):
+        Timeline(CLASSES, {"kick": DEFAULT, "sing": DEFAULT})
 
 
 def test_thresholds_of_a_checkpoint_and_their_overrides(tmp_path):
