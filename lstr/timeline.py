@@ -73,15 +73,12 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event's JSON object; `end`, `still_active`, times (ISO 8601) and people only if it has them."""
-        values: dict[str, Any] = {"event": self.event, "label": self.label, "time": self.time, "start": self.start}
-        if self.end is not None:
-            values["end"] = self.end
-        values["score"] = round(self.score, 4)
-        if self.still_active:
-            values["still_active"] = True
+        values = {name: getattr(self, name) for name in ("event", "label", "time", "start", "end")}
+        values |= {"score": round(self.score, 4), "still_active": self.still_active or None}
         walls = {"at": self.at, "start_at": self.start_at, "end_at": self.end_at}
-        values |= {name: iso(wall) for name, wall in walls.items() if wall}
-        return values | ({"people": [person.to_dict() for person in self.people]} if self.people else {})
+        values |= {name: wall and iso(wall) for name, wall in walls.items()}
+        values["people"] = [person.to_dict() for person in self.people] or None
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def iso(wall: datetime) -> str:

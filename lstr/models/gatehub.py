@@ -72,7 +72,13 @@ class GateHUB(Model):
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
         self.keeps_parts = 2 * (config.n_long + config.work_length) * d_model**2 > MAX_RECOMPUTED
-        """Whether a stream keeps the parts of scores, gates and values that a chunk adds."""
+        """Whether a stream keeps the parts of scores, gates and values that a chunk adds; zeros are those of zeros."""
+        W = config.work_length
+        rows = W + config.long_length  # what any slot of the history can hold
+        self.memory_shapes = {"tokens": (rows, d_model)}
+        if self.keeps_parts:
+            history = rows, config.n_heads * config.n0 + 1 + d_model
+            self.memory_shapes = {"history": history, "present": (W, d_model), "qkv": (W, 3 * d_model)}
 
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, W, C) of every work slot."""
@@ -160,16 +166,6 @@ class GateHUB(Model):
         qkv = self.decoder[0].self_attn.project(present, 0, 3)
         return {"weight": weight, "slots": slots, "present": present, "qkv": qkv}
 
-    def begin(self, n_streams: int) -> Tensors:
-        """Return the rings of B streams, by name; zeros in a ring of parts are the parts of a chunk of zeros."""
-        config, d_model, W = self.config, self.config.d_model, self.config.work_length
-        rows = W + config.long_length  # what any slot of the history can hold
-        shapes = {"tokens": (rows, d_model)}
-        if self.keeps_parts:
-            shapes = {"history": (rows, config.n_heads * config.n0 + 1 + d_model)}
-            shapes |= {"present": (W, d_model), "qkv": (W, 3 * d_model)}
-        return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
-
     def step(self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         W, n_long = self.config.work_length, self.config.n_long
         if self.keeps_parts:
@@ -192,7 +188,7 @@ class GateHUB(Model):
         return self.score(history)[:, -1:], after
 
     def _parts(self, constants: Tensors, tokens: Tensor) -> Tensors:
-        """Return the parts of chunks with tokens (..., d_model) without bias, by the names of `begin`."""
+        """Return the parts of chunks with tokens (..., d_model) without bias, by the names of `memory_shapes`."""
         in_proj = self.decoder[0].self_attn.in_proj_weight
         return {"history": F.linear(tokens, constants["weight"]), "present": tokens, "qkv": F.linear(tokens, in_proj)}
 

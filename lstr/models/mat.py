@@ -117,6 +117,9 @@ class MAT(Foresight):
     def __init__(self, config: MATConfig, n_classes: int) -> None:
         shape = config.d_model, config.n_heads, config.d_feedforward, config.dropout
         layer = BestLayer(*shape)
+        # the memory's tokens, and which of them exist: as many as there are groups where it is grouped
+        n = max(config.n0, config.groups)
+        self.remembered = {"memory": (n, config.d_model), "counted": (n,)}
         super().__init__(
             config, n_classes, layer, BestEncoderLayer(*shape), fusions=config.refinements, l_stage1=config.l_stage1
         )
@@ -140,11 +143,6 @@ class MAT(Foresight):
             tokens, layer = query.weight.expand(n_windows, -1, -1), stack.layers[0]
             made[name] = layer.after_self(tokens, attend_to_best(layer.self_attn, tokens, tokens))
         return made
-
-    def remembered(self) -> dict[str, tuple[int, ...]]:
-        """Return the memory's tokens, and which of them exist: as many as there are groups where it is grouped."""
-        n = max(self.config.n0, self.config.groups)
-        return {"memory": (n, self.config.d_model), "counted": (n,)}
 
     def begin(self, n_streams: int) -> Tensors:
         tensors = super().begin(n_streams)

@@ -25,7 +25,6 @@ class Recurrent(Model):
 
     feature_head_work: Head
     plans = States
-    state_names: tuple[str, ...]  # tensors (B, d_model) that go on from one chunk to the next
 
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -51,11 +50,6 @@ class Recurrent(Model):
         logits, *_ = self.run(self.feature_head_work(features)[None], self.begin(1))
         return logits[0]
 
-    def begin(self, n_streams: int) -> Tensors:
-        """Return states of B streams before their first chunk: zeros (B, d_model) by name."""
-        weight = self.classifier.weight
-        return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
-
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         state = {name: reset_fresh(tensor, plan.get("fresh")) for name, tensor in tensors.items()}
         logits, after, _ = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
@@ -80,8 +74,8 @@ class RNN(Recurrent):
     def __init__(self, config: RNNConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         layer = nn.LSTM if config.cell == "lstm" else nn.GRU
-        self.state_names = ("hidden", "cell") if config.cell == "lstm" else ("hidden",)
-        self.state_names += ("token",) if config.deltas else ()
+        names = ("hidden", *(["cell"] if config.cell == "lstm" else []), *(["token"] if config.deltas else []))
+        self.memory_shapes = dict.fromkeys(names, (config.d_model,))
         self.recurrent = layer(config.d_model * (1 + config.deltas), config.d_model, batch_first=True)
 
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, None]:
@@ -131,7 +125,8 @@ class MiniROAD(Recurrent):
         self.feature_head_work = Head(
             nn.Linear(config.input_dim, width), nn.LayerNorm(width), nn.ReLU(), nn.Dropout(config.dropout)
         )
-        self.state_names = ("hidden", *(f"hidden.{layer}" for layer in range(1, config.n_layers)))
+        names = ("hidden", *(f"hidden.{layer}" for layer in range(1, config.n_layers)))
+        self.memory_shapes = dict.fromkeys(names, (config.d_model,))
         self.recurrent = nn.GRU(config.d_feedforward, config.d_model, config.n_layers, batch_first=True)
         if config.anticipation:
             self.anticipate = nn.Linear(config.d_model, config.anticipation * config.d_model)
@@ -153,11 +148,11 @@ class MiniROAD(Recurrent):
         """See `Recurrent.run`; the tokens are (B, T, d_feedforward)."""
         if tokens.shape[1] == 1:
             last, after = tokens[:, 0], {}
-            for name, weights in zip(self.state_names, self.recurrent.all_weights, strict=True):
+            for name, weights in zip(self.memory_shapes, self.recurrent.all_weights, strict=True):
                 after[name] = last = torch.gru_cell(last, state[name], *weights)  # (B, d_model)
             return self._scores(last)[:, None], after, None
-        hidden, states = self.recurrent(tokens, torch.stack([state[name] for name in self.state_names]))
-        return self._scores(hidden), dict(zip(self.state_names, states, strict=True)), None
+        hidden, states = self.recurrent(tokens, torch.stack([state[name] for name in self.memory_shapes]))
+        return self._scores(hidden), dict(zip(self.memory_shapes, states, strict=True)), None
 
     def _scores(self, hidden: Tensor) -> Tensor:
         """Return logits (..., 1 + n_ahead, C) of hidden states (..., d_model)."""

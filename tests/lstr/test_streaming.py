@@ -109,21 +109,16 @@ def test_invalid_features_are_refused_and_leave_the_stream_unchanged(n_streams):
             streaming.step_streams(model, state, streams, rgb, flow)
     scores = torch.cat([before, run(model, features[9:], state)])
     torch.testing.assert_close(scores[:, -1, 0], scores_of(model, features[:, -1])[:, 0], atol=1e-5, rtol=0)
-    other = tiny(grid="sliding")
     with pytest.raises(LstrError):
-        streaming.step(other, state, rgb, flow)
+        streaming.step(tiny(grid="sliding"), state, rgb, flow)
 
 
 def test_invalid_features_of_a_whole_video_are_refused():
-    state = streaming.create(tiny())
-    for refused, arguments in (
-        (batch.predict, (tiny().train(), video(20))),
-        (streaming.create, (tiny().train(),)),
-        *((streaming.create, (tiny(), number)) for number in (0, "1", 1.5)),
-        *((streaming.reset, (state, streams)) for streams in (["0"], [1], 0)),
-    ):
+    wrong = [(streaming.create, tiny(), number) for number in (0, "1", 1.5)]
+    wrong += [(streaming.reset, streaming.create(tiny()), streams) for streams in (["0"], [1], 0)]
+    for call, *values in ((batch.predict, tiny().train(), video(20)), (streaming.create, tiny().train()), *wrong):
         with pytest.raises(LstrError):
-            refused(*arguments)
+            call(*values)
     for shape in ((20, 7), (8,), (1, 20, 8)):
         with pytest.raises(LstrError) as caught:
             batch.predict(tiny(), torch.randn(shape))
