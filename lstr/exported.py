@@ -111,13 +111,6 @@ class ExportedConfig(WindowConfig, frozen=True):
     def __post_init__(self) -> None:
         """Check nothing: the description was checked."""
 
-    @classmethod
-    def of(cls, step: StepDescription, kind: str) -> "ExportedConfig":
-        """Return the widths and lengths of a step."""
-        names = ("rgb_dim", "flow_dim", "work_length", "long_length")
-        lengths = {name: getattr(step, name) for name in names}
-        return cls(kind=kind, long_stride=1, anticipation=step.ahead, **lengths)
-
 
 @dataclass(frozen=True)
 class ExportedStep:

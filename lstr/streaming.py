@@ -182,9 +182,7 @@ def capture(model: Model, state: StreamState) -> None:
         raise LstrError("Only steps on a GPU can be captured.", "move the model first: model.to('cuda').")
     from lstr.models.cuda_graphs import CapturedStep
 
-    captured = CapturedStep(model, state.constants, state.tensors)
-    captured.prepare()
-    state.captured = captured
+    state.captured = CapturedStep(model, state.constants, state.tensors)
 
 
 def save(path: str | Path, state: StreamState) -> None:

@@ -44,6 +44,8 @@ class CMeRT(Foresight):
     scoring_rule = ScoringRule("CMeRT", "long videos", "ignored")
 
     def __init__(self, config: CMeRTConfig, n_classes: int) -> None:
+        layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
+        super().__init__(config, n_classes, layer, layer, fusions=config.refine_times)
         # keys and values of the memory for each decoder layer, then for each refinement, of the future too
         lengths = [config.n1] * config.l_dec + [config.n1 + config.n_generated] * config.refine_times
         self.remembered = {
@@ -51,8 +53,7 @@ class CMeRT(Foresight):
             for i, length in enumerate(lengths)
             for name in ("keys", "values")
         }
-        layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
-        super().__init__(config, n_classes, layer, layer, fusions=config.refine_times)
+        self.memory_shapes |= self.remembered
 
     def outputs(self) -> Outputs:
         """Return the work slots and the chunks that follow, for each stage; then the chunks of the generated future.

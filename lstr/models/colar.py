@@ -221,7 +221,6 @@ class PublishedColar(Published):
     config = PUBLISHED
     marks = ("model_static.conv1_3_k.weight", "exemplars")
     sizes = {"exemplars": ("exemplars", 1)}
-    needed = ("exemplars",)
     unknown = ("work_length",)
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -98,7 +98,8 @@ class Foresight(Model):
     config: ForesightConfig
     plans = Generated
     is_batched = False  # whether the scores of a window depend on the other windows of its batch
-    remembered: dict[str, tuple[int, ...]]  # shapes, without the B, of the results of `remember` that `decide` needs
+    # shapes, without the B, of the results of `remember` that `decide` needs; a kind adds them to `memory_shapes`
+    remembered: dict[str, tuple[int, ...]]
 
     def __init__(
         self,
@@ -124,9 +125,9 @@ class Foresight(Model):
         self.final_query = nn.Embedding(config.future, d_model)
         self.work_fusions: Sequence[Stack] = module_list(Stack(layer, 1, d_model) for _ in range(fusions))
         self.classifier = nn.Linear(d_model, n_classes)
-        # rings of work tokens and of keys and values of the long memory, and the compressed long memory
+        # rings of work tokens, and of keys and values of the long memory
         rings = dict.fromkeys((KEYS, VALUES), (index.long_rows(config), l_stage1 * d_model))
-        self.memory_shapes = {"work": (config.context + config.work_length, d_model), **rings, **self.remembered}
+        self.memory_shapes = {"work": (config.context + config.work_length, d_model), **rings}
 
     @abstractmethod
     def learned(self, n_windows: int = 1) -> Tensors:
@@ -262,5 +263,5 @@ class PublishedForesight(Published):
         "l_dec": "dec_modules.layers.",
         "l_gen": "gen_layer.layers.",
     }
-    needed = ("d_feedforward", "l_dec", "l_enc", "n0", "future", "n_generated")
+    optional = ("input_dim", "rgb_dim", "flow_dim")
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride", "anticipation")

@@ -252,10 +252,9 @@ class PublishedGateHUB(Published):
         "d_feedforward": ("gated.linear1.weight", 0),
         "n0": ("latents", 0),
         "work_length": ("present_positions.weight", 0),
-        "slots": ("history_positions.weight", 0),
+        "n_long": ("history_positions.weight", 0),
     }
     layers = {"l_enc": "encoder.", "l_dec": "decoder."}
-    needed = tuple(sizes)
     unknown = ("n_heads",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
@@ -265,10 +264,14 @@ class PublishedGateHUB(Published):
                 found["latents"] = found.pop(name)[0]
         return packed_blocks(found)
 
+    def shapes(self, tensors: Tables) -> dict[str, int]:
+        found = super().shapes(tensors)
+        return found | ({"n_long": found["n_long"] - found.get("work_length", 0)} if "n_long" in found else {})
+
     def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
         known = super().settings(tensors, changes)
         stride = override(PUBLISHED, {n: value for n, value in changes.items() if n == "long_stride"}).long_stride
-        return {"long_length": (known.pop("slots") - known["work_length"]) * stride, **known}
+        return {"long_length": known.pop("n_long") * stride, **known}
 
 
 PRESETS = {"gatehub-thumos14": Preset(PUBLISHED, TRAINING)}

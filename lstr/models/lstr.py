@@ -303,7 +303,7 @@ class PublishedLSTR(Published):
         "anticipation": ("future_tokens.weight", 0),
     }
     layers = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers."}
-    needed = ("d_feedforward", "l_dec")
+    optional = ("n0", "n1", "anticipation", "l_enc")
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride")
 
     def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -117,15 +117,16 @@ class MAT(Foresight):
     def __init__(self, config: MATConfig, n_classes: int) -> None:
         shape = config.d_model, config.n_heads, config.d_feedforward, config.dropout
         layer = BestLayer(*shape)
-        # the memory's tokens, and which of them exist: as many as there are groups where it is grouped
-        n = max(config.n0, config.groups)
-        self.remembered = {"memory": (n, config.d_model), "counted": (n,)}
         super().__init__(
             config, n_classes, layer, BestEncoderLayer(*shape), fusions=config.refinements, l_stage1=config.l_stage1
         )
         n = config.refinements - 1
         self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in range(n))
         self.is_batched = config.grouping == "batch"
+        # the memory's tokens, and which of them exist: as many as there are groups where it is grouped
+        n = max(config.n0, config.groups)
+        self.remembered = {"memory": (n, config.d_model), "counted": (n,)}
+        self.memory_shapes |= self.remembered
 
     def outputs(self) -> Outputs:
         """Return the work slots and the chunks that follow, for each stage; then those of each generated future."""

@@ -131,10 +131,9 @@ class PublishedOadTR(Published):
         "d_feedforward": ("encoder.0.linear1.weight", 0),
         "n_ahead": ("queries", 0),
         "decoder_feedforward": ("decoder.0.linear1.weight", 0),
-        "slots": ("positions.weight", 0),
+        "work_length": ("positions.weight", 0),
     }
     layers = {"l_enc": "encoder.", "l_dec": "decoder."}
-    needed = tuple(sizes)
     unknown = ("n_heads", "decoder_heads")
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
@@ -155,10 +154,13 @@ class PublishedOadTR(Published):
                 found[name] = tensor
         return packed_blocks(with_prefixes(found, names))
 
+    def shapes(self, tensors: Tables) -> dict[str, int]:
+        found = super().shapes(tensors)
+        return found | ({"work_length": found["work_length"] - 1} if "work_length" in found else {})  # the class token
+
     def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
         known = super().settings(tensors, changes)
-        # one slot is the class token's
-        return {"work_length": known.pop("slots") - 1, "anticipation": known.pop("n_ahead"), **known}
+        return {"anticipation": known.pop("n_ahead"), **known}
 
 
 PRESETS = {"oadtr-thumos14": Preset(PUBLISHED, TRAINING)}

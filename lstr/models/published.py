@@ -65,7 +65,7 @@ class Published:
     names: Mapping[str, str] = {}  # published first part of the name of a tensor to ours, where they differ
     sizes: Mapping[str, tuple[str, int]] = {}  # for a setting, the tensor (our name) and the axis that give it
     layers: Mapping[str, str] = {}  # for a setting that counts layers, the prefix of their names
-    needed: tuple[str, ...] = ()  # settings that the tensors must give
+    optional: tuple[str, ...] = ()  # of those, which no tensor has to show
     unknown: tuple[str, ...] = ()  # settings that no tensor shows, and that change the scores
 
     def fits(self, tensors: Tables) -> bool:
@@ -98,16 +98,15 @@ class Published:
     def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings that tensors of our names show; `changes` come from the caller.
 
-        Raises CheckpointError if a needed one is missing, or features may be split in several ways.
+        Raises CheckpointError if one is missing, or features may be split in several ways.
         """
         known: dict[str, Any] = self.shapes(tensors)
-        in_branches = "rgb_dim" in self.sizes  # a branch for each feature, or none for one that the model does not take
-        needed = ("d_model", *(() if in_branches else ("input_dim",)), *self.needed)
-        if missing := [name for name in needed if name not in known]:
+        names = dict.fromkeys(("d_model", "input_dim", *self.sizes, *self.layers))
+        if missing := [name for name in names if name not in known and name not in self.optional]:
             message = f"The tensors that define {', '.join(missing)} are missing."
             raise CheckpointError(message, "use a checkpoint of the LSTR architecture.")
         input_dim = known.pop("input_dim", 0)
-        if in_branches:
+        if "rgb_dim" in self.sizes:  # a branch for each feature, or none for one that the model does not take
             return {"rgb_dim": 0, "flow_dim": 0, **known}
         if input_dim in INPUT_DIMS:
             known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]

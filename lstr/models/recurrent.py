@@ -125,9 +125,9 @@ class MiniROAD(Recurrent):
         self.feature_head_work = Head(
             nn.Linear(config.input_dim, width), nn.LayerNorm(width), nn.ReLU(), nn.Dropout(config.dropout)
         )
+        self.recurrent = nn.GRU(config.d_feedforward, config.d_model, config.n_layers, batch_first=True)
         names = ("hidden", *(f"hidden.{layer}" for layer in range(1, config.n_layers)))
         self.memory_shapes = dict.fromkeys(names, (config.d_model,))
-        self.recurrent = nn.GRU(config.d_feedforward, config.d_model, config.n_layers, batch_first=True)
         if config.anticipation:
             self.anticipate = nn.Linear(config.d_model, config.anticipation * config.d_model)
 
@@ -190,7 +190,7 @@ class PublishedMiniROAD(Published):
         "ahead_width": ("anticipate.weight", 0),
     }
     layers = {"n_layers": "recurrent.weight_ih_l"}
-    needed = ("d_feedforward",)
+    optional = ("ahead_width",)
 
     def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
         known = super().settings(tensors, changes)

@@ -229,7 +229,6 @@ class PublishedTRN(Published):
         "dec_cell.": "decoder.",
     }
     sizes = {"d_token": ("feature_head_work.input_linear.0.weight", 0)}
-    needed = ("d_token",)
     unknown = ("anticipation",)
 
 

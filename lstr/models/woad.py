@@ -235,7 +235,6 @@ class PublishedWOAD(Published):
         "model.classifier.": "video_classifier.",
     }
     sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
-    needed = ("d_feedforward",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
         """See `Published.renamed`; the count of batches starts over."""
