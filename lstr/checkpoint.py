@@ -191,6 +191,17 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         raise CheckpointError(
             f"{path} has the format {found!r}, this version reads {FORMAT!r}.", "update lstr, or save it again."
         )
+    reader = KINDS[config.kind].published
+    # other designs of LSTR lack tensors that show its settings
+    design = getattr(config, "encoder", "two-stage"), getattr(config, "integration", "cross-attention")
+    is_shown = design == ("two-stage", "cross-attention")
+    for name, value in reader.shapes(tensors).items() if reader and is_shown else ():
+        wanted = getattr(config, name, None)
+        if wanted and wanted != value:  # 0 follows another setting
+            raise CheckpointError(
+                f"{path}: {name} is {wanted} in the configuration but {value} in the tensors.",
+                f"leave {name} as it was trained, or use another checkpoint.",
+            )
     try:
         chunks = config.n_long + config.work_length + config.context
         # No tensor shows the lengths, so a small file could ask for any memory.
@@ -202,15 +213,6 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         with Bounded(path, tensors):
             model = make_model(config, len(classes))
         own = model.state_dict()
-        reader = KINDS[config.kind].published
-        wanted = reader.shapes(own) if reader else {}
-        for name, value in reader.shapes(tensors).items() if reader else ():
-            # the same tensor shows another setting in other designs, and nothing of one that follows another setting
-            if wanted.get(name, value) != value and getattr(config, name, None) == wanted[name]:
-                raise CheckpointError(
-                    f"{path}: {name} is {wanted[name]} in the configuration but {value} in the tensors.",
-                    f"leave {name} as it was trained, or use another checkpoint.",
-                )
         check_plain(path, tensors, own)
     except CheckpointError as error:
         raise name_kind(error, config.kind, fitting) from error

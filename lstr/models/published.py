@@ -83,8 +83,9 @@ class Published:
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
         """Return d_model, input_dim, `sizes` and `layers`, as far as there are tensors of our names that show them."""
-        input_layer = "feature_head_work.input_linear.0.weight"
-        sizes = {"d_model": ("classifier.weight", 1), "input_dim": (input_layer, 1), **self.sizes}
+        has_branches = "rgb_dim" in self.sizes  # the first layer of each feature shows its width
+        first = {} if has_branches else {"input_dim": ("feature_head_work.input_linear.0.weight", 1)}
+        sizes = {"d_model": ("classifier.weight", 1), **first, **self.sizes}
         found = {
             name: tensors[key].shape[axis]
             for name, (key, axis) in sizes.items()
