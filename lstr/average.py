@@ -51,15 +51,14 @@ class AverageConfig(WindowConfig, frozen=True):
     def __post_init__(self) -> None:
         members: list[Member] = []
         for value in self.members:
-            if isinstance(value, Member):
-                members.append(value)
-                continue
             try:
-                found = msgspec.convert(value, dict[str, Any])
-                columns = msgspec.convert(found.get("columns", ()), Columns)
-                members.append(Member(from_json(json.dumps(found["config"])), columns))
+                if not isinstance(value, Member):
+                    found = msgspec.convert(value, dict[str, Any])
+                    columns = msgspec.convert(found.get("columns", ()), Columns)
+                    value = Member(from_json(json.dumps(found["config"])), columns)
             except (ValueError, LookupError, TypeError) as error:
                 raise ConfigError(f"{brief(value)} is not a member of an average.", PACK_AGAIN) from error
+            members.append(value)
         if not members:
             raise ConfigError("An average has no members.", PACK_AGAIN)
         configs = [member.config for member in members]
@@ -77,17 +76,15 @@ class AverageConfig(WindowConfig, frozen=True):
             msgspec.structs.force_setattr(self, name, value)
         super().__post_init__()
         for member in self.members:
-            columns, taken = member.columns, member.config.input_dim
-            ends = [end for pair in columns for end in pair]
+            columns = member.columns
             width = sum(end - first for first, end in columns) if columns else self.input_dim
-            rising = all(first < end for first, end in columns) and ends == sorted(ends)
-            inside = not ends or 0 <= ends[0] < ends[-1] <= self.input_dim
-            if isinstance(member.config, AverageConfig) or width != taken or not (rising and inside):
+            edges = [0, *(edge for pair in columns for edge in pair), self.input_dim]
+            in_order = edges == sorted(edges) and all(first < end for first, end in columns)
+            if isinstance(member.config, AverageConfig) or width != member.config.input_dim or not in_order:
                 sentence = f"A member of kind {member.config.kind} cannot take columns {columns} of {self.input_dim}."
                 raise ConfigError(sentence, PACK_AGAIN)
 
     def to_dict(self) -> dict[str, Any]:
-        """See `WindowConfig.to_dict`."""
         members = [{"config": m.config.to_dict(), "columns": [*map(list, m.columns)]} for m in self.members]
         return {**super().to_dict(), "members": members}
 
@@ -96,11 +93,14 @@ class Average(Model):
     """The mean of its members' probabilities; its logits are the logarithm of the mean, up to a constant."""
 
     config: AverageConfig
+    plans = Joined
 
     def __init__(self, config: AverageConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         models = (make_model(member.config, n_classes) for member in config.members)
         self.members: Sequence[Model] = module_list(models)
+        # a plan that files do not know raises an error when it is written
+        self.planner = Joined(tuple(model.planner for model in self.members))  # type: ignore[misc]
 
     @property
     def classifier(self) -> nn.Linear:  # type: ignore[override]
@@ -123,11 +123,6 @@ class Average(Model):
         """Return the tensors of each member, named NUMBER/NAME."""
         each = enumerate(model.begin(n_streams) for model in self.members)
         return {f"{at}/{name}": tensor for at, tensors in each for name, tensor in tensors.items()}
-
-    @property
-    def planner(self) -> Joined:
-        # a plan that files do not know raises an error when it is written
-        return Joined(tuple(model.planner for model in self.members))  # type: ignore[misc]
 
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         logits, after = [], Tensors()

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lstr.chunk import LARGEST_FEATURE
 from lstr.errors import LstrError
 from lstr.files.arrays import tensor_of
 from lstr.models.kind import Model
@@ -43,11 +44,11 @@ def predict_ahead(
     if features.ndim != 2 or features.shape[1] != config.input_dim:
         message = f"The features have shape {tuple(features.shape)}, but the model takes (chunks, {config.input_dim})."
         raise LstrError(message, "join rgb and flow in this order, from the recipe of the training features.")
-    if not torch.isfinite(features).all():
-        bad = int((~torch.isfinite(features)).any(dim=1).nonzero()[0])
-        raise LstrError(f"The features of chunk {bad} are not finite.", "extract this video again.")
+    features = features.to(model.classifier.weight)
+    if (wrong := ~(features.abs() <= LARGEST_FEATURE).all(dim=1)).any():
+        message = f"The features of chunk {int(wrong.nonzero()[0])} are not finite, or above {LARGEST_FEATURE:g}."
+        raise LstrError(message, "extract this video again.")
     if len(features) == 0:
         return torch.zeros(0, 1 + config.n_ahead, model.n_classes)
-    features = features.to(model.classifier.weight)
     logits = model.video_logits(features, batch_size, constants)  # (L, 1 + n_ahead, C)
     return logits.float().softmax(dim=-1).cpu()

@@ -2,15 +2,16 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lstr.errors import LstrError
+from lstr.errors import LstrError, brief
 
 FEATURES_PER_SECOND = 4  # chunks per second: 24 frames per second, 6 frames per chunk (paper, Feature Encoding)
 
@@ -19,6 +20,8 @@ CHUNK_SECONDS = 1 / FEATURES_PER_SECOND
 # Chunks. A time this near a chunk's edge is on it: 0.1 + 0.2 s is 0.3 s, and must not label one chunk more.
 TOLERANCE = 1e-6
 MOST = 1000  # chunks a second, at most
+# Features above it, thousands of times what networks give, could become infinite inside a model, and stay in a stream.
+LARGEST_FEATURE = 1e9
 STORED = re.compile(r"\d{1,9}(/[1-9]\d{0,8})?")  # how a model writes a rate or an offset
 
 
@@ -89,10 +92,25 @@ class Clock:
 CLOCK = Clock()  # the clock of features that are made here: 4 chunks a second from the beginning
 
 
+def check_streams(streams: Iterable[int], n_streams: int) -> list[int]:
+    """Return streams of a state as a list. Raises LstrError unless they are different numbers below `n_streams`."""
+    try:
+        which = [index(stream) for stream in streams]
+        wrong = len({*which}) < len(which) or not all(0 <= stream < n_streams for stream in which)
+    except TypeError:  # not a list, or not of whole numbers
+        wrong = True
+    if wrong:
+        hint = f"use a list of different numbers from 0 to {n_streams - 1}."
+        raise LstrError(f"The state has no such streams: {brief(streams)}.", hint)
+    return which
+
+
 def taken_features(
     rgb_dim: int, flow_dim: int, rgb: ArrayLike | None, flow: ArrayLike | None, n_streams: int
 ) -> dict[str, ArrayLike]:
-    """Return the features of a chunk that a model takes, by stream. Raises LstrError unless each is (B, width)."""
+    """Return the features of a chunk that a model takes, by name. Raises LstrError unless each is (B, width), B > 0."""
+    if not n_streams:
+        raise LstrError("No streams were passed.", "pass the streams that have a next chunk.")
     taken = {}
     for name, values, width in (("rgb", rgb, rgb_dim), ("flow", flow, flow_dim)):
         if width == 0:

@@ -1,9 +1,10 @@
 """The settings that every kind of model has; each kind's own are next to it (`lstr.models`)."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, cast
+from types import new_class
+from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta, defstruct
+from msgspec import Meta
 
 from lstr.errors import ConfigError
 from lstr.settings import Settings, Share
@@ -130,22 +131,8 @@ class WindowConfig(Settings, frozen=True):
         """
         return self.work_length, self.work_length, 0
 
-    @property
-    def has_sizes_in_tensors(self) -> bool:
-        """Whether the shapes of a model's tensors tell its sizes, as `lstr.models.kind.Published` says."""
-        return True
-
 
 def define_config(module: str, name: str, kind: str, uses: Uses) -> type[WindowConfig]:
     """Return the settings of a kind that adds none; pickle finds the class as `name` in `module`."""
-    made = defstruct(
-        name,
-        [],
-        bases=(WindowConfig,),
-        module=module,
-        namespace={"kind": kind, "uses": uses, "__doc__": f"Settings of {kind}."},
-        frozen=True,
-        kw_only=True,
-        forbid_unknown_fields=True,
-    )
-    return cast(type[WindowConfig], made)
+    namespace = {"kind": kind, "uses": uses, "__module__": module}
+    return new_class(name, (WindowConfig,), {"frozen": True}, lambda body: body.update(namespace))

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
-from lstr.chunk import taken_features
+from lstr.chunk import LARGEST_FEATURE, check_streams, taken_features
 from lstr.config import Size, SizeOrZero, WindowConfig
 from lstr.errors import CheckpointError, LstrError, install_hint
 from lstr.windows.plans import Form, Joined
@@ -111,13 +111,6 @@ class ExportedConfig(WindowConfig, frozen=True):
     def __post_init__(self) -> None:
         """Check nothing: the description was checked."""
 
-    @classmethod
-    def of(cls, step: StepDescription, kind: str) -> "ExportedConfig":
-        """Return the widths and lengths of a step."""
-        names = ("rgb_dim", "flow_dim", "work_length", "long_length")
-        lengths = {name: getattr(step, name) for name in names}
-        return cls(kind=kind, long_stride=1, anticipation=step.ahead, **lengths)
-
 
 @dataclass(frozen=True)
 class ExportedStep:
@@ -170,7 +163,7 @@ def create(step: ExportedStep, n_streams: int = 1) -> ExportedState:
 
 def reset(state: ExportedState, streams: Sequence[int]) -> None:
     """Forget every chunk of some streams, as if they had just been created."""
-    which = list(streams)
+    which = check_streams(streams, len(state.chunks))
     state.chunks[which] = 0
     for name, kept in state.step.description.kept.items():
         state.tensors[name][which] = kept.create(len(which))
@@ -183,15 +176,17 @@ def step_streams(
 
     Raises LstrError on features that do not fit or are not finite; the state is then unchanged.
     """
-    about, which, parts = step.description, np.array(streams, dtype=np.int64), []
+    about, parts = step.description, []
+    which = np.array(check_streams(streams, len(state.chunks)), dtype=np.int64)
     for stream, given in taken_features(about.rgb_dim, about.flow_dim, rgb, flow, len(which)).items():
         part = np.asarray(given)
         if part.dtype.kind not in "biuf":
             raise LstrError(f"The {stream} features are not numbers ({part.dtype}).", "use features of real numbers.")
         parts.append(part.astype(np.float32, copy=False))
     features = np.concatenate(parts, axis=1)
-    if not np.isfinite(features).all():
-        raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
+    if not (np.abs(features) <= LARGEST_FEATURE).all():  # nor is NaN
+        message = f"The features of the chunk are not finite, or above {LARGEST_FEATURE:g}."
+        raise LstrError(message, "skip this chunk, or extract it again.")
     names = [SCORES, *(f"{AFTER}{name}" for name in about.kept)]
     scores, changes = [], []
     for group in np.split(np.arange(len(which)), range(about.streams, len(which), about.streams)):

@@ -182,14 +182,8 @@ def read_published(
     published, others = KINDS[kind].published or known[FIRST], [] if named else fitting
     try:
         renamed = published.renamed(tensors)
-        found = published.shapes(renamed)
-        if missing := [name for name in ("d_model", "input_dim", *published.needed) if name not in found]:
-            raise CheckpointError(
-                f"{path} lacks the tensors that define {', '.join(missing)}.",
-                "use a checkpoint of the LSTR architecture.",
-            )
         try:
-            config = change(published.config, {**published.settings(found, renamed, changes), **changes})
+            config = change(published.config, {**published.settings(renamed, changes), **changes})
         except LstrError as error:
             hint = error.hint
             if "n_heads" in str(error):  # any divisor would load, but all except one give other scores

@@ -9,7 +9,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr import checkpoint
-from lstr.chunk import taken_features
+from lstr.chunk import LARGEST_FEATURE, check_streams, taken_features
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
@@ -27,14 +27,12 @@ from lstr.kinds import from_json
 from lstr.models.kind import Model
 from lstr.models.layers import Tensors, keep
 from lstr.settings import to_json
-from lstr.windows.plans import Plan, Planner, needed
+from lstr.windows.plans import needed
 
 if TYPE_CHECKING:  # on a CPU no step is captured
     from lstr.models.cuda_graphs import CapturedStep
 
 STATE_FORMAT = "lstr-stream/2"
-# Chunks of one stream that are planned together: 27 µs a chunk of the published size, instead of 148 one by one.
-PLANNED_CHUNKS = 32
 
 Features = Tensor | NDArray[np.float32]
 
@@ -50,9 +48,6 @@ class StreamState:
     tensors: Tensors  # by name, each (B, ...), of a size that never changes
     chunks: NDArray[np.int64]  # (B,) number of chunks so far, which is the index of the next one
     model: Model
-    planner: Planner
-    # For streams that step alone: the plans of their next chunks, by stream and chunk.
-    plans: dict[int, dict[int, Tensors]] = field(default_factory=dict)
     captured: "CapturedStep | None" = None  # the step as CUDA graphs, after `capture`
 
 
@@ -67,11 +62,11 @@ def create(model: Model, n_streams: int = 1) -> StreamState:
         LstrError: The model is in training mode.
     """
     _check_model(model)
-    if n_streams < 1:
-        raise LstrError(f"The number of streams is {n_streams}.", "use at least 1.")
+    if not isinstance(n_streams, int | np.integer) or n_streams < 1:
+        raise LstrError(f"The number of streams is {n_streams!r}.", "use a whole number of at least 1.")
     with torch.no_grad():
         constants, tensors = model.constants(), model.begin(n_streams)
-    return StreamState(constants, tensors, np.zeros(n_streams, dtype=np.int64), model, model.planner)
+    return StreamState(constants, tensors, np.zeros(n_streams, dtype=np.int64), model)
 
 
 def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
@@ -80,9 +75,7 @@ def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
     Raises:
         LstrError: The state does not have one of the streams.
     """
-    which = slice(None) if streams is None else list(streams)
-    if wrong := [n for n in streams or () if not 0 <= n < len(state.chunks)]:
-        raise LstrError(f"The state has no stream {wrong[0]}.", f"use streams 0 to {len(state.chunks) - 1}.")
+    which = check_streams(range(len(state.chunks)) if streams is None else streams, len(state.chunks))
     state.chunks[which] = 0
     for tensor in state.tensors.values():
         if tensor.is_floating_point():  # 0 times infinity is not 0: a number that overflowed would outlive its video
@@ -136,39 +129,32 @@ def step_streams(
         (n, 1 + n_ahead, C).
     """
     _check_model(model, state.model.config)
-    parts: list[Tensor] = []
-    for name, values in taken_features(model.config.rgb_dim, model.config.flow_dim, rgb, flow, len(streams)).items():
+    which, parts = check_streams(streams, len(state.chunks)), list[Tensor]()
+    for name, values in taken_features(model.config.rgb_dim, model.config.flow_dim, rgb, flow, len(which)).items():
         try:
             part = tensor_of(values)
         except ValueError as error:
             hint = "use features of real numbers."
             raise LstrError(f"The {name} features are not numbers: {error}.", hint) from error
         parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
-    features, which = torch.cat(parts, dim=1), list(streams)  # (n, D)
-    if not torch.isfinite(features).all():  # on their own device: moving them first would wait for the GPU
-        raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
+    features = torch.cat(parts, dim=1)  # (n, D)
+    # on their own device: moving them first would wait for the GPU
+    if not (features.abs() <= LARGEST_FEATURE).all():  # nor is NaN
+        message = f"The features of the chunk are not finite, or above {LARGEST_FEATURE:g}."
+        raise LstrError(message, "skip this chunk, or extract it again.")
     if state.captured:
         every = features.new_zeros(len(state.chunks), features.shape[1])
         every[which] = features
         taking = np.isin(np.arange(len(every)), which)
         logits = state.captured(state.chunks, every, taking)[which]
     else:
-        first, device = which[0], model.classifier.weight.device
+        first = which[0]
         is_run = which == list(range(first, first + len(which)))
         place = slice(first, first + len(which)) if is_run else torch.tensor(which)
         tensors = {name: tensor[place] for name, tensor in state.tensors.items()}  # views of consecutive streams
-        if len(which) > 1:
-            plan = _as_tensors(needed(state.planner(state.chunks[which])), device)
-        else:
-            chunk = int(state.chunks[first])
-            if chunk not in state.plans.get(first, {}):  # the stream has used up its plans, or started over
-                chunks = np.arange(chunk, chunk + PLANNED_CHUNKS)
-                ahead = state.planner.plan(chunks, np.zeros_like(chunks))
-                pieces = {name: np.split(values, PLANNED_CHUNKS) for name, values in ahead.items()}
-                each = (needed({name: piece[i] for name, piece in pieces.items()}) for i in range(PLANNED_CHUNKS))
-                state.plans[first] = {k: _as_tensors(own, device) for k, own in zip(chunks.tolist(), each, strict=True)}
-            plan = state.plans[first][chunk]
         features = features.to(model.classifier.weight)
+        numbers = needed(model.planner(state.chunks[which]))
+        plan = {name: torch.from_numpy(values).to(features.device) for name, values in numbers.items()}
         logits, after = model.step(state.constants, tensors, plan, features, donate=True)
         keep(tensors, after)
         if not is_run:
@@ -196,9 +182,7 @@ def capture(model: Model, state: StreamState) -> None:
         raise LstrError("Only steps on a GPU can be captured.", "move the model first: model.to('cuda').")
     from lstr.models.cuda_graphs import CapturedStep
 
-    captured = CapturedStep(model, state.constants, state.tensors)
-    captured.prepare()
-    state.captured = captured
+    state.captured = CapturedStep(model, state.constants, state.tensors)
 
 
 def save(path: str | Path, state: StreamState) -> None:
@@ -253,10 +237,6 @@ def _hash_weights(model: Model) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def _as_tensors(plan: Plan, device: torch.device) -> Tensors:
-    return {name: torch.from_numpy(values).to(device) for name, values in plan.items()}
 
 
 def _check_model(model: Model, config: WindowConfig | None = None) -> None:

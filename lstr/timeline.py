@@ -73,15 +73,12 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event's JSON object; `end`, `still_active`, times (ISO 8601) and people only if it has them."""
-        values: dict[str, Any] = {"event": self.event, "label": self.label, "time": self.time, "start": self.start}
-        if self.end is not None:
-            values["end"] = self.end
-        values["score"] = round(self.score, 4)
-        if self.still_active:
-            values["still_active"] = True
+        values = {name: getattr(self, name) for name in ("event", "label", "time", "start", "end")}
+        values |= {"score": round(self.score, 4), "still_active": self.still_active or None}
         walls = {"at": self.at, "start_at": self.start_at, "end_at": self.end_at}
-        values |= {name: iso(wall) for name, wall in walls.items() if wall}
-        return values | ({"people": [person.to_dict() for person in self.people]} if self.people else {})
+        values |= {name: wall and iso(wall) for name, wall in walls.items()}
+        values["people"] = [person.to_dict() for person in self.people] or None
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def iso(wall: datetime) -> str:
@@ -196,6 +193,9 @@ class Timeline:
         classes: The names of the columns of scores.
         thresholds: Rules for all classes, or by class; a class without rules has the defaults.
         clock: The times of chunks.
+
+    Raises:
+        ConfigError: There are thresholds of an unknown class.
     """
 
     def __init__(
@@ -204,6 +204,8 @@ class Timeline:
         thresholds: Thresholds | Mapping[str, Thresholds] = DEFAULT,
         clock: Clock = CLOCK,
     ) -> None:
+        if isinstance(thresholds, Mapping) and (unknown := sorted(thresholds.keys() - {*classes})):
+            raise ConfigError(f"Thresholds of an unknown class: {unknown[0]!r}.", f"classes are {', '.join(classes)}.")
         self.classes, self.thresholds, self.clock = classes, thresholds, clock
         self._runs: dict[int, _Run] = {}
         # Classes that are expected and have not started: (start, score) as announced

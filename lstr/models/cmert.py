@@ -25,8 +25,6 @@ WEIGHTS = (0.1, 1.0, 0.5)
 
 
 class CMeRTConfig(ForesightConfig, frozen=True):
-    """Settings of CMeRT."""
-
     kind = "cmert"
     context: SizeOrZero = 0
     """Chunks before the work memory that the decoder sees too."""
@@ -48,6 +46,14 @@ class CMeRT(Foresight):
     def __init__(self, config: CMeRTConfig, n_classes: int) -> None:
         layer = DecoderLayer(config.d_model, config.n_heads, config.d_feedforward, config.dropout)
         super().__init__(config, n_classes, layer, layer, fusions=config.refine_times)
+        # keys and values of the memory for each decoder layer, then for each refinement, of the future too
+        lengths = [config.n1] * config.l_dec + [config.n1 + config.n_generated] * config.refine_times
+        self.remembered = {
+            f"{name}.{i}": (config.n_heads, length, config.d_model // config.n_heads)
+            for i, length in enumerate(lengths)
+            for name in ("keys", "values")
+        }
+        self.memory_shapes |= self.remembered
 
     def outputs(self) -> Outputs:
         """Return the work slots and the chunks that follow, for each stage; then the chunks of the generated future.
@@ -64,14 +70,6 @@ class CMeRT(Foresight):
             tokens, layer = query.weight.expand(n_windows, -1, -1), stack.layers[0]
             made[name] = layer.after_self(tokens, layer.self_attn(tokens, tokens))
         return made
-
-    def remembered(self) -> dict[str, tuple[int, ...]]:
-        """Return keys and values of the memory for each decoder layer, then for each refinement of the future too."""
-        config, shapes = self.config, dict[str, tuple[int, ...]]()
-        for i in range(config.l_dec + config.refine_times):
-            length = config.n1 if i < config.l_dec else config.n1 + config.n_generated
-            shapes[f"keys.{i}"] = shapes[f"values.{i}"] = config.n_heads, length, config.d_model // config.n_heads
-        return shapes
 
     def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Mask, together: bool = False) -> Tensors:
         """See `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""

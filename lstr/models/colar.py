@@ -33,8 +33,6 @@ BRANCHES = ("model_static", "model_dynamic")  # what the published code saves it
 
 
 class ColarConfig(WindowConfig, frozen=True):
-    """Settings of Colar."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind = "colar"
@@ -63,6 +61,10 @@ class Colar(FixedWindow):
         self.classifier = nn.Linear(d_model, n_classes)
         self.keeps_convolved = config.work_length > 4
         """Whether streams keep the convolutions: in a shorter window all of them change with every chunk."""
+        self.memory_shapes = {"window": (config.work_length, 4 * d_model)}
+        if self.keeps_convolved:
+            self.memory_shapes["around"] = config.work_length, 2 * d_model
+        self.planner = Ring(config.work_length, convolved=self.keeps_convolved)
 
     @torch.no_grad()
     def absorb(self, mean: Tensor, std: Tensor) -> None:
@@ -127,17 +129,6 @@ class Colar(FixedWindow):
         between = around_each[:, 1:-3]
         pairs = zip(windows.split(batch_size), between.split(batch_size), strict=True)
         return torch.cat([self._newest(constants, kept, between)[0] for kept, between in pairs])
-
-    def begin(self, n_streams: int) -> Tensors:
-        """Return rings (B, W, ...) of the first layer of the last chunks, and of their convolutions."""
-        tensors = super().begin(n_streams)
-        if self.keeps_convolved:
-            tensors["around"] = tensors["window"].new_zeros(n_streams, self.config.work_length, 2 * self.config.d_model)
-        return tensors
-
-    @property
-    def planner(self) -> Ring:
-        return Ring(self.config.work_length, convolved=self.keeps_convolved)
 
     def step(self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         if not self.keeps_convolved:
@@ -230,7 +221,6 @@ class PublishedColar(Published):
     config = PUBLISHED
     marks = ("model_static.conv1_3_k.weight", "exemplars")
     sizes = {"exemplars": ("exemplars", 1)}
-    needed = ("exemplars",)
     unknown = ("work_length",)
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:

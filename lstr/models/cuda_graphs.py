@@ -50,25 +50,22 @@ class Together:
 class CapturedStep:
     """`Model.step` on fixed memory, by CUDA graphs: one for steps that sum up a long memory, one for other steps.
 
-    It belongs to the tensors it was made with, which must not be replaced. `prepare` captures every graph.
+    It belongs to the tensors it was made with, which must not be replaced. Every graph is captured at once, while no
+    other thread uses the GPU, instead of in the first steps.
     """
 
     def __init__(self, model: Model, constants: Any, tensors: Tensors) -> None:
         self.model = model
-        self.planner = model.planner
         self.constants = constants
         self.tensors = tensors
         self.inputs: dict[bool, Together] = {}
         self.logits: dict[bool, Tensor] = {}
         self.replays: dict[bool, Callable[[], None]] = {}
-
-    def prepare(self) -> None:
-        """Capture every graph now, while no other thread uses the GPU, instead of in the first steps."""
-        config, n_streams = self.model.config, len(next(iter(self.tensors.values())))
+        config, n_streams = model.config, len(next(iter(tensors.values())))
         features = torch.zeros(n_streams, config.input_dim)
         # Both kinds of steps occur in these chunks.
         for chunks in range(config.work_length + config.long_stride + 1):
-            plan = of_two_shapes(self.planner(np.full(n_streams, chunks)))
+            plan = of_two_shapes(model.planner(np.full(n_streams, chunks)))
             if (CHANGES in plan) not in self.replays:
                 self._fill_inputs(plan, features, np.ones(n_streams, dtype=np.bool_))
 
@@ -78,7 +75,7 @@ class CapturedStep:
         taking (B,) bool: the streams that have a next chunk. What a step leaves of another stream is
         what it was, or what its own next step overwrites.
         """
-        changes = self._fill_inputs(of_two_shapes(self.planner(chunks)), features, taking)
+        changes = self._fill_inputs(of_two_shapes(self.model.planner(chunks)), features, taking)
         self.replays[changes]()
         return self.logits[changes]
 

@@ -93,7 +93,7 @@ class EncoderDecoder(Looking):
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.reads = config.kind != "efc"
-        self.token_dim = 5 * d_model if self.reads else d_model
+        self.memory_shapes = {"tokens": (config.work_length, (5 if self.reads else 1) * d_model)}
         if self.reads:
             self.encoder = nn.LSTMCell(d_model, d_model)
             self.decoder = nn.LSTMCell(d_model, d_model)
@@ -192,7 +192,7 @@ class TTPP(Looking):
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
-        self.token_dim = 3 * d_model
+        self.memory_shapes = {"tokens": (config.work_length, 3 * d_model)}
         self.query, self.key, self.value = (nn.Linear(d_model, d_model) for _ in range(3))
         self.attended = nn.Linear(d_model, d_model)
         self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)

@@ -26,8 +26,6 @@ from lstr.windows.windows import Supervision, Windows, loss_mask, without
 
 
 class FATSConfig(WindowConfig, frozen=True):
-    """Settings of FATS."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind = "fats"
@@ -47,6 +45,9 @@ class FATS(Model):
     def __init__(self, config: FATSConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         width, d_model = config.input_dim, config.d_model
+        # the states of both GRUs of each run, and the probabilities of the previous chunk
+        states = dict.fromkeys(("ahead", "action"), (config.runs, d_model))
+        self.memory_shapes = {**states, "previous": (n_classes,)}
         # The published network has no first layer that could take the scale of features.
         self.feature_head_work = Head(Scaled(width))
         self.forward_cell = nn.GRUCell(width, d_model)
@@ -123,12 +124,6 @@ class FATS(Model):
             ahead, action = self.forward_cell(row, ahead), self.action_cell(row, action)
             logits.append(self.decide(ahead, action))
         return torch.stack(logits, dim=1)
-
-    def begin(self, n_streams: int) -> Tensors:
-        """Return states (B, R, d_model) of both GRUs of each run, and `previous` (B, C), from the previous chunk."""
-        weight, shape = self.classifier.weight, (n_streams, self.config.runs, self.config.d_model)
-        states = {name: weight.new_zeros(shape) for name in ("ahead", "action")}
-        return {**states, "previous": weight.new_zeros(n_streams, self.n_classes)}
 
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         R, before = self.config.runs, dict(tensors)

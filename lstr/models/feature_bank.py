@@ -60,6 +60,11 @@ class LFB(Model):
             NonLocalBlock(config.d_model, config.dropout) for _ in range(config.l_dec)
         )
         self.classifier = nn.Linear(2 * config.d_model, n_classes)
+        # The ring of the work memory, then of the long one. A chunk that both memories can hold is in both: until a
+        # chunk leaves the work memory, the newest long slot has chunk 0 too (`lstr.windows.indices.long_indices`).
+        names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]
+        rows = config.work_length + memory.long_rows(config)
+        self.memory_shapes = dict.fromkeys(names, (rows, config.d_model))
 
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, W, C) of every work slot, from the long memory and the work slots up to itself."""
@@ -94,15 +99,6 @@ class LFB(Model):
             visible = torch.from_numpy(mask).to(features.device)[:, None]  # (B, 1, n_long + W)
             rows.append(self.classify(features[ends][:, None], seen, visible))
         return torch.cat(rows)
-
-    def begin(self, n_streams: int) -> Tensors:
-        """Return keys and values (B, R, d_model) for each block: the ring of the work memory, then of the long one."""
-        # A chunk that both memories can hold is in both rings: until a chunk leaves the work memory, the newest long
-        # slot has chunk 0 too (`lstr.windows.indices.long_indices`).
-        config = self.config
-        shape = (n_streams, config.work_length + memory.long_rows(config), config.d_model)
-        names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]
-        return {name: self.classifier.weight.new_zeros(shape) for name in names}
 
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         after, bank = {}, []

@@ -28,7 +28,7 @@ from lstr.models.layers import (
     replace,
     take,
 )
-from lstr.models.published import Published, Tables
+from lstr.models.published import Published
 from lstr.windows import indices as index
 from lstr.windows.plans import Generated, short_memory
 from lstr.windows.windows import Outputs, Part, Windows
@@ -98,6 +98,8 @@ class Foresight(Model):
     config: ForesightConfig
     plans = Generated
     is_batched = False  # whether the scores of a window depend on the other windows of its batch
+    # shapes, without the B, of the results of `remember` that `decide` needs; a kind adds them to `memory_shapes`
+    remembered: dict[str, tuple[int, ...]]
 
     def __init__(
         self,
@@ -123,6 +125,9 @@ class Foresight(Model):
         self.final_query = nn.Embedding(config.future, d_model)
         self.work_fusions: Sequence[Stack] = module_list(Stack(layer, 1, d_model) for _ in range(fusions))
         self.classifier = nn.Linear(d_model, n_classes)
+        # rings of work tokens, and of keys and values of the long memory
+        rings = dict.fromkeys((KEYS, VALUES), (index.long_rows(config), l_stage1 * d_model))
+        self.memory_shapes = {"work": (config.context + config.work_length, d_model), **rings}
 
     @abstractmethod
     def learned(self, n_windows: int = 1) -> Tensors:
@@ -136,10 +141,6 @@ class Foresight(Model):
 
         The names that `remembered` has are kept by a stream. together: whether they are a batch, if `is_batched`.
         """
-
-    @abstractmethod
-    def remembered(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes, without the B, of the results of `remember` that `decide` needs."""
 
     @abstractmethod
     def decide(self, learned: Tensors, work: Tensor, present: Mask, past: Tensors, whole: bool = False) -> Tensor:
@@ -212,7 +213,7 @@ class Foresight(Model):
             mask = None if visible[new].all() else torch.from_numpy(visible[new]).to(work.device)
             past = model.remember(learned, keys[long[new]], values[long[new]], mask, self.is_batched)
             which = torch.from_numpy(np.cumsum(new) - 1).to(work.device)
-            past = {name: past[name][which] for name in model.remembered()}
+            past = {name: past[name][which] for name in model.remembered}
             slots, present = short_memory(ends, config)
             shown = None if present.all() else torch.from_numpy(present).to(work.device)
             made.append(model.decide(learned, work[slots], shown, past))
@@ -221,15 +222,6 @@ class Foresight(Model):
     def constants(self, packed: bool = True) -> Constants:
         """Return the model, with packed weights or itself, and `learned`."""
         return pack(self) if packed else self, self.learned()
-
-    def begin(self, n_streams: int) -> Tensors:
-        """Return rings of work tokens and of the long memory's keys and values, and the compressed long memory."""
-        config, weight = self.config, self.classifier.weight
-        shapes = {"work": (config.context + config.work_length, config.d_model)}
-        width = len(self.enc_modules[0].layers) * config.d_model
-        shapes |= dict.fromkeys((KEYS, VALUES), (index.long_rows(config), width))
-        kept = {**shapes, **self.remembered()}
-        return {name: weight.new_zeros(n_streams, *shape) for name, shape in kept.items()}
 
     def step(
         self, constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
@@ -247,11 +239,11 @@ class Foresight(Model):
             rows, hidden = plan["changes.rows"], plan.get("changes.hidden")
             keys, values = (take(after[name], rows.flatten(), rows.shape[1]) for name in (KEYS, VALUES))
             past = model.remember(learned, keys, values, None if hidden is None else ~hidden)
-            for name in model.remembered():
+            for name in model.remembered:
                 after[name] = replace(tensors[name], plan["changes.streams"], past[name], donate)
         work = take(after["work"], plan["work_rows"], config.context + config.work_length)  # (B, K + W, d_model)
         present = None if "absent" not in plan else ~plan["absent"]
-        past = {name: after[name] for name in model.remembered()}
+        past = {name: after[name] for name in model.remembered}
         return model.decide(learned, work, present, past), after
 
 
@@ -271,10 +263,5 @@ class PublishedForesight(Published):
         "l_dec": "dec_modules.layers.",
         "l_gen": "gen_layer.layers.",
     }
-    needed = ("d_feedforward", "l_dec", "l_enc", "n0", "future", "n_generated")
+    optional = ("input_dim", "rgb_dim", "flow_dim")
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride", "anticipation")
-
-    def shapes(self, tensors: Tables) -> dict[str, int]:
-        """See `Published.shapes`; a stream without a branch is not there."""
-        found = {"rgb_dim": 0, "flow_dim": 0, **super().shapes(tensors)}
-        return {**found, "input_dim": found["rgb_dim"] + found["flow_dim"]}

@@ -40,8 +40,6 @@ MAX_RECOMPUTED = 2**20
 
 
 class GateHUBConfig(WindowConfig, frozen=True):
-    """Settings of GateHUB."""
-
     uses: ClassVar[Uses] = Uses(padded=True)
 
     kind = "gatehub"
@@ -74,7 +72,13 @@ class GateHUB(Model):
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
         self.keeps_parts = 2 * (config.n_long + config.work_length) * d_model**2 > MAX_RECOMPUTED
-        """Whether a stream keeps the parts of scores, gates and values that a chunk adds."""
+        """Whether a stream keeps the parts of scores, gates and values that a chunk adds; zeros are those of zeros."""
+        W = config.work_length
+        rows = W + config.long_length  # what any slot of the history can hold
+        self.memory_shapes = {"tokens": (rows, d_model)}
+        if self.keeps_parts:
+            history = rows, config.n_heads * config.n0 + 1 + d_model
+            self.memory_shapes = {"history": history, "present": (W, d_model), "qkv": (W, 3 * d_model)}
 
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, W, C) of every work slot."""
@@ -162,16 +166,6 @@ class GateHUB(Model):
         qkv = self.decoder[0].self_attn.project(present, 0, 3)
         return {"weight": weight, "slots": slots, "present": present, "qkv": qkv}
 
-    def begin(self, n_streams: int) -> Tensors:
-        """Return the rings of B streams, by name; zeros in a ring of parts are the parts of a chunk of zeros."""
-        config, d_model, W = self.config, self.config.d_model, self.config.work_length
-        rows = W + config.long_length  # what any slot of the history can hold
-        shapes = {"tokens": (rows, d_model)}
-        if self.keeps_parts:
-            shapes = {"history": (rows, config.n_heads * config.n0 + 1 + d_model)}
-            shapes |= {"present": (W, d_model), "qkv": (W, 3 * d_model)}
-        return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
-
     def step(self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         W, n_long = self.config.work_length, self.config.n_long
         if self.keeps_parts:
@@ -194,7 +188,7 @@ class GateHUB(Model):
         return self.score(history)[:, -1:], after
 
     def _parts(self, constants: Tensors, tokens: Tensor) -> Tensors:
-        """Return the parts of chunks with tokens (..., d_model) without bias, by the names of `begin`."""
+        """Return the parts of chunks with tokens (..., d_model) without bias, by the names of `memory_shapes`."""
         in_proj = self.decoder[0].self_attn.in_proj_weight
         return {"history": F.linear(tokens, constants["weight"]), "present": tokens, "qkv": F.linear(tokens, in_proj)}
 
@@ -258,9 +252,9 @@ class PublishedGateHUB(Published):
         "d_feedforward": ("gated.linear1.weight", 0),
         "n0": ("latents", 0),
         "work_length": ("present_positions.weight", 0),
+        "n_long": ("history_positions.weight", 0),
     }
     layers = {"l_enc": "encoder.", "l_dec": "decoder."}
-    needed = ("d_feedforward", "n0", "work_length", "n_long")
     unknown = ("n_heads",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
@@ -271,14 +265,11 @@ class PublishedGateHUB(Published):
         return packed_blocks(found)
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """See `Published.shapes`, with `n_long`."""
         found = super().shapes(tensors)
-        if "history_positions.weight" in tensors:
-            found["n_long"] = len(tensors["history_positions.weight"]) - found.get("work_length", 0)
-        return found
+        return found | ({"n_long": found["n_long"] - found.get("work_length", 0)} if "n_long" in found else {})
 
-    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        known = super().settings(found, tensors, changes)
+    def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        known = super().settings(tensors, changes)
         stride = override(PUBLISHED, {n: value for n, value in changes.items() if n == "long_stride"}).long_stride
         return {"long_length": known.pop("n_long") * stride, **known}
 

@@ -45,7 +45,7 @@ class IDN(Windowed):
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
-        self.token_dim = 3 * d_model
+        self.memory_shapes = {"tokens": (config.work_length, 3 * d_model)}
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
         self.early_classifier = nn.Linear(d_model, n_classes)
         maps = [nn.Linear(d_model, d_model, bias=False) for _ in MAPS]  # in their order

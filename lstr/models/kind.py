@@ -81,11 +81,13 @@ class Model(nn.Module, ABC):
     classifier: nn.Linear  # the last layer; its weight has the device and dtype of the model
     scoring_rule: ClassVar[ScoringRule | None] = None  # which chunks its published code scores, if it was published
     plans: ClassVar[type[Planner]]  # the form of its plans; their numbers are settings
+    memory_shapes: dict[str, tuple[int, ...]]  # of the tensors that a stream keeps from chunk to chunk, by name
 
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__()
         self.config = config
         self.n_classes = n_classes
+        self.planner: Planner = self.plans.of(config)  # of its streams, a value that a file can hold
 
     def outputs(self) -> Outputs:
         """Return the chunks that the N outputs of a window are about: every work slot, then n_ahead chunks after each.
@@ -145,14 +147,10 @@ class Model(nn.Module, ABC):
         """
         return None
 
-    @abstractmethod
     def begin(self, n_streams: int) -> Tensors:
-        """Return tensors of B streams before their first chunk, by name, each (B, ...), whose sizes never change."""
-
-    @property
-    def planner(self) -> Planner:
-        """The planner of its streams, as a value that a file can hold."""
-        return self.plans.of(self.config)
+        """Return tensors of B streams before their first chunk, by name: zeros of `memory_shapes`, each (B, ...)."""
+        weight = self.classifier.weight
+        return {name: weight.new_zeros(n_streams, *shape) for name, shape in self.memory_shapes.items()}
 
     @abstractmethod
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
@@ -169,11 +167,11 @@ class Windowed(Model):
     """A model whose scores depend on the last `config.work_length` chunks alone.
 
     A stream keeps a token of each of these chunks: all of a chunk that does not depend on its place in the window. A
-    subclass defines tokens (`embed`) and the scores of a window of them (`decide`).
+    subclass defines tokens (`embed`), the shape (W, E) of `tokens` in its `memory_shapes`, oldest first, with the first
+    chunk of a video in slot 0, and the scores of a window of them (`decide`).
     """
 
     plans = Slots
-    token_dim: int  # width E of a token
 
     @abstractmethod
     def embed(self, features: Tensor) -> Tensor:
@@ -194,10 +192,6 @@ class Windowed(Model):
             rows.append(self.decide(tokens[chunks], present.sum(dim=1) - 1, constants))
         return torch.cat(rows)
 
-    def begin(self, n_streams: int) -> Tensors:
-        """Return tokens (B, W, E) of B streams, oldest first; slot 0 holds the first chunk of a video."""
-        return {"tokens": self.classifier.weight.new_zeros(n_streams, self.config.work_length, self.token_dim)}
-
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         kept = reset_fresh(tensors["tokens"], plan.get("fresh"))
         if "full" in plan:
@@ -216,6 +210,10 @@ class FixedWindow(Model):
 
     feature_head_work: nn.Module
     plans = Ring
+
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        self.memory_shapes = {"window": (config.work_length, config.d_model)}
 
     def score(self, kept: Tensor, constants: Any = None) -> Tensor:
         """Return logits (B, 1 + n_ahead, C) of the newest chunk and those ahead from the tokens (B, W, K) of a window.
@@ -239,12 +237,6 @@ class FixedWindow(Model):
         rows = self.feature_head_work(F.pad(features, (0, 0, W - 1, 0)))  # (W - 1 + L, K)
         windows = rows.unfold(0, W, 1).transpose(1, 2)  # (L, W, K), a view
         return torch.cat([self.score(part, constants) for part in windows.split(batch_size)])
-
-    def begin(self, n_streams: int) -> Tensors:
-        """Return a ring (B, W, K) for the last chunks."""
-        weight = self.classifier.weight
-        width = self.feature_head_work(weight.new_zeros(1, self.config.input_dim)).shape[-1]
-        return {"window": weight.new_zeros(n_streams, self.config.work_length, width)}
 
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         ring, window = self.take_in(tensors["window"], plan, features, donate)

@@ -38,8 +38,6 @@ INTEGRATIONS: tuple[str, ...] = get_args(Integration)
 
 
 class LSTRConfig(WindowConfig, frozen=True):
-    """Settings of LSTR."""
-
     uses: ClassVar[Uses] = Uses(anticipation=True)
 
     kind = "lstr"
@@ -60,11 +58,6 @@ class LSTRConfig(WindowConfig, frozen=True):
         if self.anticipation and self.integration == "mlp":
             message = f"Integration mlp does not support anticipation {self.anticipation}."
             raise ConfigError(message, "set anticipation to 0, or use another integration.")
-
-    @property
-    def has_sizes_in_tensors(self) -> bool:
-        """Only the proposed design has all tensors that show its sizes."""
-        return (self.encoder, self.integration) == ("two-stage", "cross-attention")
 
 
 class LSTR(Model):
@@ -310,16 +303,12 @@ class PublishedLSTR(Published):
         "anticipation": ("future_tokens.weight", 0),
     }
     layers = {"l_enc": "enc_modules.1.layers.", "l_dec": "dec_modules.layers."}
-    needed = ("d_feedforward", "l_dec")
+    optional = ("n0", "n1", "anticipation", "l_enc")
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride")
 
-    def shapes(self, tensors: Tables) -> dict[str, int]:
-        """See `Published.shapes`, with `long_memory`, 1 or 0."""
-        return {**super().shapes(tensors), "long_memory": int("enc_queries.0.weight" in tensors)}
-
-    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        known = super().settings(found, tensors, changes)
-        return known if known.pop("long_memory") else {**known, "long_length": 0}
+    def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        known = super().settings(tensors, changes)
+        return known if "enc_queries.0.weight" in tensors else {**known, "long_length": 0}
 
 
 KIND = Kind(LSTR, LSTRConfig, read_publication("lstr"), PRESETS, PublishedLSTR())

@@ -83,8 +83,6 @@ class BestEncoderLayer(EncoderLayer):
 
 
 class MATConfig(ForesightConfig, frozen=True):
-    """Settings of MAT."""
-
     kind = "mat"
     refinements: Annotated[int, Meta(ge=2, lt=MOST)] = 2
     """How often it refines the work tokens, two times at least; the future is refined once less."""
@@ -125,6 +123,10 @@ class MAT(Foresight):
         n = config.refinements - 1
         self.fut_fusions: Sequence[Stack] = module_list(Stack(layer, 1, config.d_model) for _ in range(n))
         self.is_batched = config.grouping == "batch"
+        # the memory's tokens, and which of them exist: as many as there are groups where it is grouped
+        n = max(config.n0, config.groups)
+        self.remembered = {"memory": (n, config.d_model), "counted": (n,)}
+        self.memory_shapes |= self.remembered
 
     def outputs(self) -> Outputs:
         """Return the work slots and the chunks that follow, for each stage; then those of each generated future."""
@@ -142,11 +144,6 @@ class MAT(Foresight):
             tokens, layer = query.weight.expand(n_windows, -1, -1), stack.layers[0]
             made[name] = layer.after_self(tokens, attend_to_best(layer.self_attn, tokens, tokens))
         return made
-
-    def remembered(self) -> dict[str, tuple[int, ...]]:
-        """Return the memory's tokens, and which of them exist: as many as there are groups where it is grouped."""
-        n = max(self.config.n0, self.config.groups)
-        return {"memory": (n, self.config.d_model), "counted": (n,)}
 
     def begin(self, n_streams: int) -> Tensors:
         tensors = super().begin(n_streams)

@@ -51,8 +51,6 @@ class PreNormBlock(nn.Module):
 
 
 class OadTRConfig(WindowConfig, frozen=True):
-    """Settings of OadTR."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
 
     kind = "oadtr"
@@ -129,9 +127,13 @@ class PublishedOadTR(Published):
         "decoder.norm.": "decoder_norm.",
         "mlp_head.": "now.",
     }
-    sizes = {"d_feedforward": ("encoder.0.linear1.weight", 0), "n_ahead": ("queries", 0)}
+    sizes = {
+        "d_feedforward": ("encoder.0.linear1.weight", 0),
+        "n_ahead": ("queries", 0),
+        "decoder_feedforward": ("decoder.0.linear1.weight", 0),
+        "work_length": ("positions.weight", 0),
+    }
     layers = {"l_enc": "encoder.", "l_dec": "decoder."}
-    needed = ("d_feedforward", "n_ahead", "work_length")
     unknown = ("n_heads", "decoder_heads")
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
@@ -153,17 +155,12 @@ class PublishedOadTR(Published):
         return packed_blocks(with_prefixes(found, names))
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """See `Published.shapes`, with `work_length`."""
         found = super().shapes(tensors)
-        if "positions.weight" in tensors:
-            found["work_length"] = len(tensors["positions.weight"]) - 1
-        return found
+        return found | ({"work_length": found["work_length"] - 1} if "work_length" in found else {})  # the class token
 
-    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        known = super().settings(found, tensors, changes)
-        asked = tensors.get("decoder.0.linear1.weight")
-        feedforward = 0 if asked is None else len(asked)
-        return {"anticipation": known.pop("n_ahead"), "decoder_feedforward": feedforward, **known}
+    def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        known = super().settings(tensors, changes)
+        return {"anticipation": known.pop("n_ahead"), **known}
 
 
 PRESETS = {"oadtr-thumos14": Preset(PUBLISHED, TRAINING)}

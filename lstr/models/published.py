@@ -65,7 +65,7 @@ class Published:
     names: Mapping[str, str] = {}  # published first part of the name of a tensor to ours, where they differ
     sizes: Mapping[str, tuple[str, int]] = {}  # for a setting, the tensor (our name) and the axis that give it
     layers: Mapping[str, str] = {}  # for a setting that counts layers, the prefix of their names
-    needed: tuple[str, ...] = ()  # settings that the tensors must give
+    optional: tuple[str, ...] = ()  # of those, which no tensor has to show
     unknown: tuple[str, ...] = ()  # settings that no tensor shows, and that change the scores
 
     def fits(self, tensors: Tables) -> bool:
@@ -82,13 +82,10 @@ class Published:
         return with_prefixes(tensors, self.names)
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """Return d_model, input_dim, n_classes, `sizes` and `layers`, as far as there are tensors that show them."""
-        sizes = {
-            "n_classes": ("classifier.weight", 0),
-            "d_model": ("classifier.weight", 1),
-            "input_dim": ("feature_head_work.input_linear.0.weight", 1),
-            **self.sizes,
-        }
+        """Return d_model, input_dim, `sizes` and `layers`, as far as there are tensors of our names that show them."""
+        has_branches = "rgb_dim" in self.sizes  # the first layer of each feature shows its width
+        first = {} if has_branches else {"input_dim": ("feature_head_work.input_linear.0.weight", 1)}
+        sizes = {"d_model": ("classifier.weight", 1), **first, **self.sizes}
         found = {
             name: tensors[key].shape[axis]
             for name, (key, axis) in sizes.items()
@@ -99,15 +96,19 @@ class Published:
             found |= {name: len(numbers)} if numbers else {}
         return found
 
-    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that follow from what `shapes` found; `changes` come from the caller.
+    def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that tensors of our names show; `changes` come from the caller.
 
-        Raises CheckpointError if features may be split in several ways.
+        Raises CheckpointError if one is missing, or features may be split in several ways.
         """
-        known: dict[str, Any] = {name: value for name, value in found.items() if name not in ("n_classes", "input_dim")}
-        input_dim = found["input_dim"]
-        if "rgb_dim" in found:
-            return known  # two branches show both widths
+        known: dict[str, Any] = self.shapes(tensors)
+        names = dict.fromkeys(("d_model", "input_dim", *self.sizes, *self.layers))
+        if missing := [name for name in names if name not in known and name not in self.optional]:
+            message = f"The tensors that define {', '.join(missing)} are missing."
+            raise CheckpointError(message, "use a checkpoint of the LSTR architecture.")
+        input_dim = known.pop("input_dim", 0)
+        if "rgb_dim" in self.sizes:  # a branch for each feature, or none for one that the model does not take
+            return {"rgb_dim": 0, "flow_dim": 0, **known}
         if input_dim in INPUT_DIMS:
             known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
         elif not {"rgb_dim", "flow_dim"} <= set(changes):

@@ -4,6 +4,7 @@ Training starts from a zero state at the first chunk of the work memory. A video
 their first chunk.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,7 +25,6 @@ class Recurrent(Model):
 
     feature_head_work: Head
     plans = States
-    state_names: tuple[str, ...]  # tensors (B, d_model) that go on from one chunk to the next
 
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -50,11 +50,6 @@ class Recurrent(Model):
         logits, *_ = self.run(self.feature_head_work(features)[None], self.begin(1))
         return logits[0]
 
-    def begin(self, n_streams: int) -> Tensors:
-        """Return states of B streams before their first chunk: zeros (B, d_model) by name."""
-        weight = self.classifier.weight
-        return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
-
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         state = {name: reset_fresh(tensor, plan.get("fresh")) for name, tensor in tensors.items()}
         logits, after, _ = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
@@ -62,8 +57,6 @@ class Recurrent(Model):
 
 
 class RNNConfig(WindowConfig, frozen=True):
-    """Settings of RNN."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind = "rnn"
@@ -81,8 +74,8 @@ class RNN(Recurrent):
     def __init__(self, config: RNNConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         layer = nn.LSTM if config.cell == "lstm" else nn.GRU
-        self.state_names = ("hidden", "cell") if config.cell == "lstm" else ("hidden",)
-        self.state_names += ("token",) if config.deltas else ()
+        names = ("hidden", *(["cell"] if config.cell == "lstm" else []), *(["token"] if config.deltas else []))
+        self.memory_shapes = dict.fromkeys(names, (config.d_model,))
         self.recurrent = layer(config.d_model * (1 + config.deltas), config.d_model, batch_first=True)
 
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, None]:
@@ -106,8 +99,6 @@ class RNN(Recurrent):
 
 
 class MiniROADConfig(WindowConfig, frozen=True):
-    """Settings of MiniROAD."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, heads=False)
 
     kind = "miniroad"
@@ -134,8 +125,9 @@ class MiniROAD(Recurrent):
         self.feature_head_work = Head(
             nn.Linear(config.input_dim, width), nn.LayerNorm(width), nn.ReLU(), nn.Dropout(config.dropout)
         )
-        self.state_names = ("hidden", *(f"hidden.{layer}" for layer in range(1, config.n_layers)))
         self.recurrent = nn.GRU(config.d_feedforward, config.d_model, config.n_layers, batch_first=True)
+        names = ("hidden", *(f"hidden.{layer}" for layer in range(1, config.n_layers)))
+        self.memory_shapes = dict.fromkeys(names, (config.d_model,))
         if config.anticipation:
             self.anticipate = nn.Linear(config.d_model, config.anticipation * config.d_model)
 
@@ -156,11 +148,11 @@ class MiniROAD(Recurrent):
         """See `Recurrent.run`; the tokens are (B, T, d_feedforward)."""
         if tokens.shape[1] == 1:
             last, after = tokens[:, 0], {}
-            for name, weights in zip(self.state_names, self.recurrent.all_weights, strict=True):
+            for name, weights in zip(self.memory_shapes, self.recurrent.all_weights, strict=True):
                 after[name] = last = torch.gru_cell(last, state[name], *weights)  # (B, d_model)
             return self._scores(last)[:, None], after, None
-        hidden, states = self.recurrent(tokens, torch.stack([state[name] for name in self.state_names]))
-        return self._scores(hidden), dict(zip(self.state_names, states, strict=True)), None
+        hidden, states = self.recurrent(tokens, torch.stack([state[name] for name in self.memory_shapes]))
+        return self._scores(hidden), dict(zip(self.memory_shapes, states, strict=True)), None
 
     def _scores(self, hidden: Tensor) -> Tensor:
         """Return logits (..., 1 + n_ahead, C) of hidden states (..., d_model)."""
@@ -193,15 +185,16 @@ class PublishedMiniROAD(Published):
         "f_classification.0.": "classifier.",
         "anticipation_layer.0.": "anticipate.",
     }
-    sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
+    sizes = {
+        "d_feedforward": ("feature_head_work.input_linear.0.weight", 0),
+        "ahead_width": ("anticipate.weight", 0),
+    }
     layers = {"n_layers": "recurrent.weight_ih_l"}
-    needed = ("d_feedforward",)
+    optional = ("ahead_width",)
 
-    def shapes(self, tensors: Tables) -> dict[str, int]:
-        """See `Published.shapes`, with `anticipation`."""
-        found = super().shapes(tensors)
-        ahead = len(tensors["anticipate.weight"]) if "anticipate.weight" in tensors else 0
-        return {**found, "anticipation": ahead // max(1, found.get("d_model", 1))}
+    def settings(self, tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        known = super().settings(tensors, changes)
+        return {"anticipation": known.pop("ahead_width", 0) // max(1, known["d_model"]), **known}
 
 
 MINIROAD_PRESETS = {

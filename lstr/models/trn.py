@@ -20,8 +20,6 @@ from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, in_o
 
 
 class TRNConfig(WindowConfig, frozen=True):
-    """Settings of TRN."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
 
     kind = "trn"
@@ -48,12 +46,12 @@ class TRN(Recurrent):
     """
 
     config: TRNConfig
-    state_names = ("hidden", "cell", "future")
     scoring_rule = ScoringRule("TRN", "every", "ignored")
 
     def __init__(self, config: TRNConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model, d_token = config.d_model, config.d_token or config.d_model
+        self.memory_shapes = {"hidden": (d_model,), "cell": (d_model,), "future": (d_token,)}
         if d_token != d_model:
             self.feature_head_work = FeatureHead(config.input_dim, d_token)
         self.accumulator = nn.LSTMCell(2 * d_token, d_model)
@@ -75,14 +73,9 @@ class TRN(Recurrent):
         *_, every_step = self.run(tokens, self.begin(len(tokens)))  # (B, W, 1 + steps, C)
         return in_order(every_step)
 
-    def begin(self, n_streams: int) -> Tensors:
-        """Return states of B streams before their first chunk: zeros by name, the future token (B, d_token)."""
-        future = self.classifier.weight.new_zeros(n_streams, self.config.d_token or self.config.d_model)
-        return {**super().begin(n_streams), "future": future}
-
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, Tensor]:
         """See `Recurrent.run`, with the logits (B, T, 1 + steps, C) of all steps of the decoder."""
-        hidden, cell, future = (state[name] for name in self.state_names)  # (B, d_model) twice, (B, d_token)
+        hidden, cell, future = (state[name] for name in self.memory_shapes)  # (B, d_model) twice, (B, d_token)
         classifier = self.classifier if self.config.shared_classifier else self.future_classifier
         steps = self.config.n_ahead + 1 - self.config.decoder_from
         logits = []
@@ -134,7 +127,8 @@ class LapLike(Recurrent):
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model, n_ahead = config.d_model, config.n_ahead
-        self.state_names = ("hidden", "cell", "future", *(f"hidden.{age}" for age in range(1, n_ahead)))
+        names = ("hidden", "cell", "future", *(f"hidden.{age}" for age in range(1, n_ahead)))
+        self.memory_shapes = dict.fromkeys(names, (d_model,))
         self.accumulator = nn.LSTMCell(2 * d_model, d_model)
         self.decoder = nn.LSTMCell(d_model, d_model)
         self.decoder_hidden, self.decoder_cell, self.future_gate = (
@@ -166,7 +160,7 @@ class LapLike(Recurrent):
 
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, Tensor]:
         """See `Recurrent.run`, with the logits of the tenths (B, T, TENTHS + 1)."""
-        hidden, cell, future, *older = (state[name] for name in self.state_names)  # (B, d_model) each
+        hidden, cell, future, *older = (state[name] for name in self.memory_shapes)  # (B, d_model) each
         ranges, logits, tenths = self.ranges.softmax(dim=-1), [], []
         for token in tokens.unbind(dim=1):
             older = [hidden, *older][: self.config.n_ahead - 1]
@@ -178,7 +172,7 @@ class LapLike(Recurrent):
             future = self.future_gate((weights[..., None] * states).sum(dim=1))
             logits.append(torch.stack([self.classifier(self.dropout(hidden)), *ahead], dim=1))
             tenths.append(progress)
-        after = dict(zip(self.state_names, (hidden, cell, future, *older), strict=True))
+        after = dict(zip(self.memory_shapes, (hidden, cell, future, *older), strict=True))
         return torch.stack(logits, dim=1), after, torch.stack(tenths, dim=1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
@@ -235,7 +229,6 @@ class PublishedTRN(Published):
         "dec_cell.": "decoder.",
     }
     sizes = {"d_token": ("feature_head_work.input_linear.0.weight", 0)}
-    needed = ("d_token",)
     unknown = ("anticipation",)
 
 

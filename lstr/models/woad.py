@@ -39,8 +39,6 @@ SHORTEST = 2  # what the peak of such a run, and its chunks, are at least
 
 
 class WOADConfig(WindowConfig, frozen=True):
-    """Settings of WOAD."""
-
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
     kind = "woad"
@@ -58,7 +56,6 @@ class WOAD(Recurrent):
     """
 
     config: WOADConfig
-    state_names = ("hidden", "cell", *(f"hidden.{age}" for age in range(1, STATES)))
     batches: Tensor
     scoring_rule = ScoringRule("WOAD", "every", "negative")
 
@@ -69,10 +66,8 @@ class WOAD(Recurrent):
         self.start = nn.Linear(config.d_model, 2)
         self.video_classifier = nn.Linear(config.d_feedforward, n_classes - 1)
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
-
-    def begin(self, n_streams: int) -> Tensors:
-        """Return states of B streams before their first chunk, zeros (B, d_model) by name, and `start` (B, 1)."""
-        return {**super().begin(n_streams), "start": self.classifier.weight.new_zeros(n_streams, 1)}
+        self.state_names = ("hidden", "cell", *(f"hidden.{age}" for age in range(1, STATES)))
+        self.memory_shapes = {**dict.fromkeys(self.state_names, (config.d_model,)), "start": (1,)}
 
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, Tensor]:
         """See `Recurrent.run`, with the logits of no start and of a start (B, T, 2)."""
@@ -240,7 +235,6 @@ class PublishedWOAD(Published):
         "model.classifier.": "video_classifier.",
     }
     sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
-    needed = ("d_feedforward",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
         """See `Published.renamed`; the count of batches starts over."""

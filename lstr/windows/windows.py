@@ -227,11 +227,9 @@ def multi_hot_cross_entropy(
     if logits.shape != targets.shape:
         hint = "make the targets with the classes of the model."
         raise LstrError(f"Logits have shape {tuple(logits.shape)} and targets {tuple(targets.shape)}.", hint)
-    n_classes = logits.shape[-1]
-    logits = logits.reshape(-1, n_classes)  # (N, C)
-    targets = targets.reshape(-1, n_classes).to(logits.dtype)
-    keep = loss_mask(targets, ignore, None if valid is None else valid.reshape(-1))
-    losses = -(without(targets, ignore) * without(logits, ignore).log_softmax(dim=-1)).sum(dim=-1)  # (N,)
+    targets = targets.to(logits.dtype)
+    keep = loss_mask(targets, ignore, valid)
+    losses = -(without(targets, ignore) * without(logits, ignore).log_softmax(dim=-1)).sum(dim=-1)  # (...)
     # Without an index by `keep`: a GPU would have to report the number of kept chunks, and wait.
     if total is not None and logits.device.type != "cpu":
         return torch.where(keep, losses, 0).sum() / total

@@ -276,7 +276,12 @@ def load_exported(model: ModelFile) -> Checkpoint:
     about = model.about["checkpoint"]
     with refusals(model.path):
         step = StepDescription.from_dict((model.exported or {})["step"])
-        config = ExportedConfig.of(step, str(model.about["config"].get("kind", "lstr")))
+        config = ExportedConfig(
+            kind=str(model.about["config"].get("kind", "lstr")),
+            long_stride=1,
+            anticipation=step.ahead,
+            **{name: getattr(step, name) for name in ("rgb_dim", "flow_dim", "work_length", "long_length")},
+        )
         return Checkpoint(
             model=cast(Any, None),
             config=config,

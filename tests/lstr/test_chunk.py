@@ -33,8 +33,7 @@ def test_times_and_lengths_in_chunks():
     assert (CLOCK.first(0.1 + 0.2), CLOCK.end(0.75)) == (1, 3)
     assert (clock.whole_chunks(1.0), clock.chunks_for(1.0), clock.chunks_for(2.0)) == (7, 8, 15)
     rules = Thresholds(min_length=1.0, merge_gap=1.0)
-    assert rules.min_chunks(clock) == 8
-    assert rules.delays(clock) == {"started": 7 / 7.5, "ended": 7 / 7.5}
+    assert (rules.min_chunks(clock), rules.delays(clock)) == (8, {"started": 7 / 7.5, "ended": 7 / 7.5})
 
 
 def test_scores_ahead_reach_two_seconds_at_any_rate():

@@ -78,7 +78,7 @@ def test_interleaved_streams_do_not_mix():
 def test_reset_forgets_features_that_overflow():
     model = tiny()
     state = streaming.create(model)
-    run(model, 3e38 * video(30, 1).sign(), state)
+    state.tensors = {name: torch.full_like(tensor, torch.inf) for name, tensor in state.tensors.items()}
     streaming.reset(state)
     assert torch.equal(run(model, video(30), state), run(model, video(30)))
 
@@ -91,7 +91,7 @@ def test_invalid_features_are_refused_and_leave_the_stream_unchanged(n_streams):
     before = run(model, features[:9], state)
     rgb, flow = torch.zeros(n_streams, 5), torch.zeros(n_streams, 3)
     broken = rgb.clone()
-    broken[-1, 2] = float("nan")
+    broken[-1, 2] = 3e38  # it would make sums infinite, and later scores NaN
     for pair, name in (
         ((None, flow), "rgb"),
         ((rgb, None), "flow"),
@@ -99,21 +99,26 @@ def test_invalid_features_are_refused_and_leave_the_stream_unchanged(n_streams):
         ((rgb, flow.expand(2, 2, 3)[:, :1]), "flow"),
         ((torch.zeros(3, 5), torch.zeros(3, 3)), rf"\({n_streams}, 5\)"),
         ((broken, flow), None),
+        ((rgb * torch.nan, flow), None),
         ((rgb, flow - float("inf")), None),
     ):
         with pytest.raises(LstrError, match=name):
             streaming.step(model, state, *pair)
+    for streams in ([0, 0], [], [n_streams], [-1], ["0"], 0):
+        with pytest.raises(LstrError):
+            streaming.step_streams(model, state, streams, rgb, flow)
     scores = torch.cat([before, run(model, features[9:], state)])
     torch.testing.assert_close(scores[:, -1, 0], scores_of(model, features[:, -1])[:, 0], atol=1e-5, rtol=0)
-    other = tiny(grid="sliding")
     with pytest.raises(LstrError):
-        streaming.step(other, state, rgb, flow)
+        streaming.step(tiny(grid="sliding"), state, rgb, flow)
 
 
 def test_invalid_features_of_a_whole_video_are_refused():
-    for refused in (lambda: batch.predict(tiny().train(), video(20)), lambda: streaming.create(tiny().train())):
+    wrong = [(streaming.create, tiny(), number) for number in (0, "1", 1.5)]
+    wrong += [(streaming.reset, streaming.create(tiny()), streams) for streams in (["0"], [1], 0)]
+    for call, *values in ((batch.predict, tiny().train(), video(20)), (streaming.create, tiny().train()), *wrong):
         with pytest.raises(LstrError):
-            refused()
+            call(*values)
     for shape in ((20, 7), (8,), (1, 20, 8)):
         with pytest.raises(LstrError) as caught:
             batch.predict(tiny(), torch.randn(shape))

@@ -42,8 +42,7 @@ def test_delays_of_minimum_lengths_and_merged_gaps():
     assert kicks([0.9, 0, 0, 0.9, 0, 0, 0], merge_gap=0.5) == [("started", 0.25, 0, None), ("ended", 1.75, 0, 1.0)]
     assert Thresholds(min_length=0.75, merge_gap=0.5).delays() == {"started": 0.5, "ended": 0.5}
     started, ended = play(of_kick(0.6, 0.36, 0.36, 0.1), Thresholds(min_length=0.75))
-    assert started.score == 0.6, "the score that reached the start threshold"
-    assert ended.score == pytest.approx(0.44), "the mean"
+    assert (started.score, ended.score) == (0.6, pytest.approx(0.44)), "that reached the start threshold; the mean"
 
 
 def test_an_expected_action_that_starts_at_the_end_does_not_lapse():
@@ -62,8 +61,8 @@ def test_with_highest_a_single_action_is_active():
     kick = next(s for s in segments_in(joined) if s.label == "kick")
     assert (kick.start, kick.end) == (0, 1.25)
     assert kick.score == pytest.approx(np.mean([0.6, 0.7, 0.7, 0.6, 0.7])), "the mean of the action's scores"
-    by_class = play([[0, 0.9, 0.6]], {"kick": Thresholds(highest=True), "punch": Thresholds()})
-    assert [s.label for s in segments_in(by_class)] == ["kick", "punch"]
+    by_class = {"kick": Thresholds(highest=True), "punch": Thresholds()}
+    assert [s.label for s in segments_in(play([[0, 0.9, 0.6]], by_class))] == ["kick", "punch"]
     assert "highest" not in DEFAULT.stored() and "highest" not in DEFAULT.to_dict(), "earlier versions refuse it"
     coming = Timeline(CLASSES, Thresholds(highest=True)).push(0.25, np.zeros(3), of_kick(0.7, 0.8) + [0, 0, 0.6])
     assert [event.label for event in coming] == ["kick"], "only the highest is expected"
@@ -80,8 +79,7 @@ def test_each_class_has_its_own_thresholds():
 
 def test_lost_chunks_of_a_live_source_end_an_action_and_are_not_its_start():
     timeline, (kick,) = Timeline(CLASSES, Thresholds(merge_gap=0.25, backdate=1.0)), of_kick(0.9)
-    (first,) = timeline.push(10.0, kick)
-    assert first.start == 9.75
+    assert [event.start for event in timeline.push(10.0, kick)] == [9.75]
     events = timeline.push(20.0, kick)
     assert [(e.event, e.start, e.end) for e in events] == [("ended", 9.75, 10), ("started", 19.75, None)]
 
@@ -121,6 +119,8 @@ def test_an_expected_action_starts_or_lapses(rows, min_chunks, gap_chunks):
 def test_invalid_thresholds_are_refused(rules):
     with pytest.raises(ConfigError):
         Thresholds(**rules)
+    with pytest.raises(ConfigError, match="sing"):
+        Timeline(CLASSES, {"kick": DEFAULT, "sing": DEFAULT})
 
 
 def test_thresholds_of_a_checkpoint_and_their_overrides(tmp_path):

@@ -44,17 +44,13 @@ def test_exported_streams_score_as_their_model(exported_model):
         assert abs(np.stack(ours) - scores_of(model, features[: len(ours)]).numpy()).max() < 1e-5
 
 
-ZEROS = np.zeros(3)
-
-
-@pytest.mark.parametrize(
-    "rgb, flow", [(None, ZEROS), (np.zeros(4), ZEROS), (np.zeros(5), np.full(3, np.nan)), (np.array(["a"] * 5), ZEROS)]
-)
-def test_invalid_features_leave_a_stream_unchanged(rgb, flow):
+def test_invalid_features_and_streams_leave_a_stream_unchanged():
     step = exported(tiny(kind="rnn"))
-    state = create(step)
-    with pytest.raises(LstrError):
-        step_streams(step, state, [0], *(part if part is None else part[None] for part in (rgb, flow)))
+    state, rgb, flow = create(step), np.zeros((1, 5)), np.zeros((1, 3))
+    wrong = [(None, flow), (rgb[:, :4], flow), (rgb, flow + np.nan), (rgb, flow + 3e38), (rgb.astype(str), flow)]
+    for streams, *parts in [*(([0], *parts) for parts in wrong), ([1], rgb, flow), ([0, 0], rgb, flow)]:
+        with pytest.raises(LstrError):
+            step_streams(step, state, streams, *parts)
     assert state.chunks.tolist() == [0] and not state.tensors["hidden"].any()
 
 

@@ -124,7 +124,6 @@ def test_a_captured_step_does_not_affect_streams_without_a_chunk(case, monkeypat
     model, random = frozen_model(case), np.random.default_rng(0)
     plain, captured = streaming.create(model, 3), streaming.create(model, 3)
     captured.captured = CapturedStep(model, captured.constants, captured.tensors)
-    captured.captured.prepare()
     assert set(captured.captured.replays) == ({False, True} if CHANGES in model.planner(np.array([0])) else {False})
     for k in range(34):
         for state in (plain, captured):
