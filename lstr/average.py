@@ -93,14 +93,11 @@ class Average(Model):
     """The mean of its members' probabilities; its logits are the logarithm of the mean, up to a constant."""
 
     config: AverageConfig
-    plans = Joined
 
     def __init__(self, config: AverageConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         models = (make_model(member.config, n_classes) for member in config.members)
         self.members: Sequence[Model] = module_list(models)
-        # a plan that files do not know raises an error when it is written
-        self.planner = Joined(tuple(model.planner for model in self.members))  # type: ignore[misc]
 
     @property
     def classifier(self) -> nn.Linear:  # type: ignore[override]
@@ -123,6 +120,11 @@ class Average(Model):
         """Return the tensors of each member, named NUMBER/NAME."""
         each = enumerate(model.begin(n_streams) for model in self.members)
         return {f"{at}/{name}": tensor for at, tensors in each for name, tensor in tensors.items()}
+
+    @property
+    def planner(self) -> Joined:
+        # a plan that files do not know raises an error when it is written
+        return Joined(tuple(model.planner for model in self.members))  # type: ignore[misc]
 
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         logits, after = [], Tensors()

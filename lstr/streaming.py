@@ -9,7 +9,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,14 @@ from lstr.kinds import from_json
 from lstr.models.kind import Model
 from lstr.models.layers import Tensors, keep
 from lstr.settings import to_json
-from lstr.windows.plans import needed
+from lstr.windows.plans import Plan, Planner, needed
 
 if TYPE_CHECKING:  # on a CPU no step is captured
     from lstr.models.cuda_graphs import CapturedStep
 
 STATE_FORMAT = "lstr-stream/2"
+# Chunks of one stream that are planned together: 27 µs a chunk of the published size, instead of 148 one by one.
+PLANNED_CHUNKS = 32
 
 Features = Tensor | NDArray[np.float32]
 
@@ -48,6 +50,9 @@ class StreamState:
     tensors: Tensors  # by name, each (B, ...), of a size that never changes
     chunks: NDArray[np.int64]  # (B,) number of chunks so far, which is the index of the next one
     model: Model
+    planner: Planner
+    # For streams that step alone: the plans of their next chunks, by stream and chunk.
+    plans: dict[int, dict[int, Tensors]] = field(default_factory=dict)
     captured: "CapturedStep | None" = None  # the step as CUDA graphs, after `capture`
 
 
@@ -66,7 +71,7 @@ def create(model: Model, n_streams: int = 1) -> StreamState:
         raise LstrError(f"The number of streams is {n_streams!r}.", "use a whole number of at least 1.")
     with torch.no_grad():
         constants, tensors = model.constants(), model.begin(n_streams)
-    return StreamState(constants, tensors, np.zeros(n_streams, dtype=np.int64), model)
+    return StreamState(constants, tensors, np.zeros(n_streams, dtype=np.int64), model, model.planner)
 
 
 def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
@@ -148,13 +153,22 @@ def step_streams(
         taking = np.isin(np.arange(len(every)), which)
         logits = state.captured(state.chunks, every, taking)[which]
     else:
-        first = which[0]
+        first, device = which[0], model.classifier.weight.device
         is_run = which == list(range(first, first + len(which)))
         place = slice(first, first + len(which)) if is_run else torch.tensor(which)
         tensors = {name: tensor[place] for name, tensor in state.tensors.items()}  # views of consecutive streams
+        if len(which) > 1:
+            plan = _as_tensors(needed(state.planner(state.chunks[which])), device)
+        else:
+            chunk = int(state.chunks[first])
+            if chunk not in state.plans.get(first, {}):  # the stream has used up its plans, or started over
+                chunks = np.arange(chunk, chunk + PLANNED_CHUNKS)
+                ahead = state.planner.plan(chunks, np.zeros_like(chunks))
+                pieces = {name: np.split(values, PLANNED_CHUNKS) for name, values in ahead.items()}
+                each = (needed({name: piece[i] for name, piece in pieces.items()}) for i in range(PLANNED_CHUNKS))
+                state.plans[first] = {k: _as_tensors(own, device) for k, own in zip(chunks.tolist(), each, strict=True)}
+            plan = state.plans[first][chunk]
         features = features.to(model.classifier.weight)
-        numbers = needed(model.planner(state.chunks[which]))
-        plan = {name: torch.from_numpy(values).to(features.device) for name, values in numbers.items()}
         logits, after = model.step(state.constants, tensors, plan, features, donate=True)
         keep(tensors, after)
         if not is_run:
@@ -237,6 +251,10 @@ def _hash_weights(model: Model) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def _as_tensors(plan: Plan, device: torch.device) -> Tensors:
+    return {name: torch.from_numpy(values).to(device) for name, values in plan.items()}
 
 
 def _check_model(model: Model, config: WindowConfig | None = None) -> None:

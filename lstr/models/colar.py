@@ -64,7 +64,6 @@ class Colar(FixedWindow):
         self.memory_shapes = {"window": (config.work_length, 4 * d_model)}
         if self.keeps_convolved:
             self.memory_shapes["around"] = config.work_length, 2 * d_model
-        self.planner = Ring(config.work_length, convolved=self.keeps_convolved)
 
     @torch.no_grad()
     def absorb(self, mean: Tensor, std: Tensor) -> None:
@@ -129,6 +128,10 @@ class Colar(FixedWindow):
         between = around_each[:, 1:-3]
         pairs = zip(windows.split(batch_size), between.split(batch_size), strict=True)
         return torch.cat([self._newest(constants, kept, between)[0] for kept, between in pairs])
+
+    @property
+    def planner(self) -> Ring:
+        return Ring(self.config.work_length, convolved=self.keeps_convolved)
 
     def step(self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         if not self.keeps_convolved:

@@ -55,7 +55,7 @@ class CapturedStep:
     """
 
     def __init__(self, model: Model, constants: Any, tensors: Tensors) -> None:
-        self.model = model
+        self.model, self.planner = model, model.planner
         self.constants = constants
         self.tensors = tensors
         self.inputs: dict[bool, Together] = {}
@@ -65,7 +65,7 @@ class CapturedStep:
         features = torch.zeros(n_streams, config.input_dim)
         # Both kinds of steps occur in these chunks.
         for chunks in range(config.work_length + config.long_stride + 1):
-            plan = of_two_shapes(model.planner(np.full(n_streams, chunks)))
+            plan = of_two_shapes(self.planner(np.full(n_streams, chunks)))
             if (CHANGES in plan) not in self.replays:
                 self._fill_inputs(plan, features, np.ones(n_streams, dtype=np.bool_))
 
@@ -75,7 +75,7 @@ class CapturedStep:
         taking (B,) bool: the streams that have a next chunk. What a step leaves of another stream is
         what it was, or what its own next step overwrites.
         """
-        changes = self._fill_inputs(of_two_shapes(self.model.planner(chunks)), features, taking)
+        changes = self._fill_inputs(of_two_shapes(self.planner(chunks)), features, taking)
         self.replays[changes]()
         return self.logits[changes]
 

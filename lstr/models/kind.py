@@ -87,7 +87,6 @@ class Model(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.n_classes = n_classes
-        self.planner: Planner = self.plans.of(config)  # of its streams, a value that a file can hold
 
     def outputs(self) -> Outputs:
         """Return the chunks that the N outputs of a window are about: every work slot, then n_ahead chunks after each.
@@ -151,6 +150,11 @@ class Model(nn.Module, ABC):
         """Return tensors of B streams before their first chunk, by name: zeros of `memory_shapes`, each (B, ...)."""
         weight = self.classifier.weight
         return {name: weight.new_zeros(n_streams, *shape) for name, shape in self.memory_shapes.items()}
+
+    @property
+    def planner(self) -> Planner:
+        """The planner of its streams, as a value that a file can hold."""
+        return self.plans.of(self.config)
 
     @abstractmethod
     def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:

@@ -56,6 +56,10 @@ class Planner(msgspec.Struct, frozen=True, tag_field="form", tag=str.lower):
 
         The shapes of the arrays follow from B alone.
         """
+        return self.plan(chunks, np.arange(len(chunks)))
+
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """Return the plan of the next chunk of streams that have seen `chunks` (B,), with the rings `streams` (B,)."""
         raise NotImplementedError
 
     @classmethod
@@ -68,7 +72,7 @@ class Planner(msgspec.Struct, frozen=True, tag_field="form", tag=str.lower):
 class States(Planner, frozen=True):
     """Plan of a state that never ends: `fresh` (B,) bool, streams that start."""
 
-    def __call__(self, chunks: Indices) -> Plan:
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
         return {"fresh": chunks == 0}
 
 
@@ -91,7 +95,7 @@ class Runs(Planner, frozen=True):
         """Return which runs (B, R) have started at chunks (B,)."""
         return chunks[:, None] >= self.beginnings
 
-    def __call__(self, chunks: Indices) -> Plan:
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
         waiting = ~self.active(chunks)
         place = (chunks[:, None] - self.beginnings) % self.work_length  # (B, R) chunks since the run started
         return {"fresh": (place == 0) | waiting, "waiting": waiting, "unmixed": chunks % self.work_length == 0}
@@ -106,7 +110,7 @@ class Slots(Planner, frozen=True):
 
     work_length: Size
 
-    def __call__(self, chunks: Indices) -> Plan:
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
         W = self.work_length
         return {"fresh": chunks == 0, "full": chunks >= W, "newest": np.minimum(chunks, W - 1)}
 
@@ -121,8 +125,8 @@ class Ring(Planner, frozen=True):
     work_length: Size
     convolved: bool = False
 
-    def __call__(self, chunks: Indices) -> Plan:
-        W, streams = self.work_length, np.arange(len(chunks))
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        W = self.work_length
         rows = streams[:, None] * W + (chunks[:, None] + 1 + np.arange(W)) % W  # (B, W) oldest first
         plan = {"fresh": chunks == 0, "row": rows[:, -1], "rows": rows.ravel()}
         return plan | ({"settled": rows[:, -3], "between": rows[:, 1:-3].ravel()} if self.convolved else {})
@@ -164,8 +168,8 @@ class Compressed(Memories, frozen=True):
     positions: str
     gru: bool
 
-    def __call__(self, chunks: Indices) -> Plan:
-        W, streams, last = self.work_length, np.arange(len(chunks)), np.maximum(chunks - 1, 0)
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        W, last = self.work_length, np.maximum(chunks - 1, 0)
         work, present = index.work_indices(chunks, self)  # (B, W)
         slots = np.pad(work % W, ((0, 0), (0, self.anticipation)), constant_values=W)
         plan: Plan = {
@@ -206,8 +210,7 @@ class Generated(Memories, frozen=True):
 
     context: SizeOrZero
 
-    def __call__(self, chunks: Indices) -> Plan:
-        streams = np.arange(len(chunks))
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
         ring, rows, apart = self.context + self.work_length, index.long_rows(self), index.spacing(self)
         slots, present = short_memory(chunks, self)
         long, visible = index.long_indices(chunks, self)  # (B, n_long)
@@ -239,8 +242,7 @@ class Bank(Memories, frozen=True):
     `row` and `stores.row` (B,) are the rows of the newest chunk in the ring of the work memory and of the long memory.
     """
 
-    def __call__(self, chunks: Indices) -> Plan:
-        streams = np.arange(len(chunks))
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
         W, apart, long_rows = self.work_length, index.spacing(self), index.long_rows(self)
         first = streams * (W + long_rows)
         held, mask = bank_chunks(chunks, self)
@@ -273,8 +275,8 @@ class History(Memories, frozen=True):
     `work_rows` the same in rings that are as long as the work memory.
     """
 
-    def __call__(self, chunks: Indices) -> Plan:
-        W, streams = self.work_length, np.arange(len(chunks))
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        W = self.work_length
         held, exist = history_chunks(chunks, self)  # (B, n_long + W)
         plan = {"fresh": chunks == 0, "missing": ~exist}
         for name, ring, slots in (("", W + self.long_length, held), ("work_", W, held[:, -W:])):
@@ -300,8 +302,8 @@ class Joined(Planner, frozen=True):
 
     members: Annotated[tuple[Form, ...], msgspec.Meta(min_length=1, max_length=1000)]
 
-    def __call__(self, chunks: Indices) -> Plan:
-        plans = (member(chunks) for member in self.members)
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        plans = (member.plan(chunks, streams) for member in self.members)
         plan = {f"{at}/{name}": values for at, own in enumerate(plans) for name, values in own.items()}
         changes = [values for name, values in plan.items() if name.endswith(f"/{CHANGES}")]
         return plan | ({CHANGES: np.logical_or.reduce(changes)} if changes else {})
