@@ -34,7 +34,7 @@ from lstr.pipelines.training.recogniser import NetworksToTrain, initial_weights,
 from lstr.pipelines.training.run import CONFIG
 from lstr.pipelines.training.training_videos import check_labels
 
-IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
+IMAGE_SETTINGS = ("short_side", "crop", "size", "margin")
 # Recipe, streams and flow algorithm.
 Features = tuple[str | Preset, str, Algorithm | None]
 # Defaults, with ImageNet weights: for several recordings, and for a single one, which a model of appearance would
@@ -209,7 +209,7 @@ def choose_features(options: LearnOptions) -> tuple[Features | None, dict[str, s
     if not initial or not named:
         return named, own
     recipe, streams, algorithm = named
-    preset = trainable(recipe, streams, {}, algorithm)
+    preset = trainable(recipe, streams, algorithm)
     gentle: dict[str, str] = {}
     for stream, begins in initial_weights(preset, options.init, {}).items():
         if begins.path is None:

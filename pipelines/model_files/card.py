@@ -24,6 +24,15 @@ WHERE = {
     "random": "random weights, drawn from a seed",
     "published": "published weights",
 }
+# Heads of the columns of thresholds, and how their values are written.
+RULES = {
+    "on": ("starts at", "{:.3f}"),
+    "off": ("ends below", "{:.3f}"),
+    "min_length": ("ignored below", "{:g} s"),
+    "merge_gap": ("gaps joined up to", "{:g} s"),
+    "highest": ("only if highest", "yes"),
+    "backdate": ("start reported earlier by", "{:g} s"),
+}
 # Special characters of Markdown within a line; an underscore only at the edge of a word.
 STEERING = re.compile(r"[\\`*\[\]<>&~$]|(?<![^\W_])_|_(?![^\W_])")
 # Special characters of Markdown at the beginning of a line.
@@ -41,14 +50,13 @@ def card_of(document: Mapping[str, Any], file_name: str) -> str:
     environment.filters |= {"md": escaped, "code": code}
     extra, config = document["checkpoint"]["extra"], document["config"]
     metrics, seen = document["metrics"], document["seen"]
-    store = (extra.get("data") or {}).get("store")
-    store = {"widths": {}, **store} if isinstance(store, Mapping) else {}
+    stored = extra.get("data") or {}
+    store = {"widths": {}, **stored["store"]} if isinstance(stored.get("store"), Mapping) else {}
     clock = Clock.from_dict(store) if store else CLOCK
     networks = dict(sorted(document["networks"].items(), reverse=True))  # rgb, flow
     origins = [Origin(**entry["origin"]) for entry in networks.values() if "origin" in entry]
     # Videos and labelled actions by subset, as far as they are recorded
     subsets = (document.get("data") or {}).get("subsets") or {}
-    stored = extra.get("data") or {}
     if not subsets and {"videos", "chunks"} <= stored.keys():
         subsets = {"training": {"videos": stored["videos"], "seconds": clock.length(stored["chunks"])}}
     names = sorted(subsets, key=lambda name: SUBSETS.index(name) if name in SUBSETS else len(SUBSETS))
@@ -83,9 +91,9 @@ def card_of(document: Mapping[str, Any], file_name: str) -> str:
         # Without measurements these entries are not read: those of older files differ.
         **(_measurements(document) if is_measured else {}),
         "thresholds": table(
-            ("class", "starts at", "ends below"),
+            ("class", *(head for head, _ in RULES.values())),
             [
-                (escaped(label), *(f"{rules[edge]:.3f}" if edge in rules else "" for edge in ("on", "off")))
+                (escaped(label), *(form.format(rules[n]) if rules.get(n) else "" for n, (_, form) in RULES.items()))
                 for label in document["classes"]
                 if (rules := (document["thresholds"] or {}).get(label)) is not None
             ],
@@ -133,15 +141,13 @@ def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
         rate = _rate(counts["false_alarms"], events["hours"]) if counts and events.get("hours") else ""
         average = _number((scored.get(label) or {}).get("AP"))
         rows.append((escaped(label), average, caught, accuracy, str(counts.get("false_alarms", "")), rate))
-    heads = ("class", "AP", "found", "F1", "false alarms", "per hour")
-    width = len(heads) if found else 2
     variants, taken = [], document.get("taken")
     for one in sorted(document.get("tried") or (), key=lambda one: -one["mAP"]):
         variants.append((escaped(one["model"]), _number(one["mAP"]), "this file" if one["model"] == taken else ""))
     return {
         "means": table(("per frame", "mAP", "mcAP"), means),
         "events": " ".join(sentences),
-        "classes": table(heads[:width], [row[:width] for row in rows]),
+        "classes": table(("class", "AP", "found", "F1", "false alarms", "per hour"), rows),
         "testing": [i for i, subset in (document.get("videos") or {}).items() if subset == "testing"],
         "variants": table(("model, on the same videos", "mAP", ""), variants),
     }
@@ -186,10 +192,10 @@ def code(text: object) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are Markdown themselves; empty without rows."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-    return text if len(lines) > 2 else ""
+    """Return a table of cells that are Markdown themselves, without columns that are empty; empty without rows."""
+    columns = [(head, "---", *cells) for head, *cells in zip(heads, *rows, strict=True) if any(cells)]
+    lines = zip(*columns, strict=True)
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def model_of(document: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
 
@@ -41,7 +41,7 @@ from lstr.loaded_checkpoint import TENSORS as OF_MODEL
 STEP = "lstr"  # name of the graph of a model's step; those of networks have the names of their streams
 MODEL = f"lstr{TENSORS}"
 SEPARATOR = "/"  # between calibration, stream and tensor in the names of the model's tensors
-# The entries of model.json that every model file has
+# The entries of model.json that code relies on
 _Network = TypedDict("_Network", {"from": Literal["inside", "random", "published"], "network": str, "weights": str})
 
 
@@ -61,6 +61,7 @@ class _Document(TypedDict):
     thresholds: dict[str, Rule] | None
     metrics: dict
     checkpoint: _Stored
+    videos: NotRequired[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,10 @@ class ModelFile:
         with refusals(self.path):
             return card_of(self.about, self.path.name)
 
-    def has_inside(self, stream: str) -> bool:
-        """Return whether it holds the weights of a stream's network."""
-        return self.networks.get(stream) == "inside"
+    @property
+    def inside(self) -> list[str]:
+        """The streams whose networks have their weights in this file."""
+        return [stream for stream, where in self.networks.items() if where == "inside"]
 
     def checkpoint(self, device: str | None = None, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
         """Its checkpoint, the model on `device` (the CPU without one). Raises CheckpointError."""
@@ -178,7 +180,7 @@ class ModelFile:
 
     def source(self, stream: str) -> str | None:
         """Return where the weights of one stream's network come from; None for random weights, drawn from a seed."""
-        if self.has_inside(stream):
+        if stream in self.inside:
             return str(self.path)
         if self.networks.get(stream) == "published":
             from lstr.extractors.networks.published import place_of  # with the code that downloads weights
@@ -298,8 +300,7 @@ def validation_videos(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> l
         metrics: The metrics of a checkpoint, as written by `lstr train`.
         about: The model.json of `lstr learn`; empty for other files.
     """
-    subsets = about.get("videos")
-    named = [i for i, subset in subsets.items() if subset == "validation"] if isinstance(subsets, dict) else []
+    named = [i for i, subset in about.get("videos", {}).items() if subset == "validation"]
     return [*(metrics.get("validation_videos") or ()), *named]
 
 

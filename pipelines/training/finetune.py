@@ -119,8 +119,6 @@ class FinetuneOptions(VideoOptions):
     subset: str = "training"
     eval_subset: str | None = None
     """The subset that chooses the epoch; None for `validation` if it exists, else one in five training videos."""
-    networks: Mapping[str, str] = field(default_factory=dict)
-    """Names of other networks than those of the recipe, by stream."""
     resume: bool = False
 
 
@@ -191,7 +189,7 @@ def run_job(
         if options.resume:
             yield Notice(f"{output} contains no run to resume: a new one starts.", warning=False)
     features = options.recipe or "fast", options.stream or "both", options.algorithm
-    networks = settle(features, options.settings, options.init, device, options.networks, options.inits)
+    networks = settle(features, options.settings, options.init, device, options.inits)
     found, labels = yield from options.read()
     yield from options.check(labels, found)
     training, validation, unused, absent = training_videos.parts_of(labels, found, options.subset, options.eval_subset)
@@ -240,7 +238,7 @@ def run_job(
     for stream, config in networks.configs.items():
         begins = networks.initial[stream]
         origin = f"the {'RGB ' if begins.crossed else ''}weights of {begins.path}" if begins.path else "random weights"
-        images = f"images of {' × '.join(map(str, config.size))} pixels, in {config.precision}"
+        images = f"images of {' × '.join(map(str, config.input_size))} pixels, in {config.precision}"
         yield Notice(f"{stream}: up to {config.epochs} epochs from {origin}, {images}", warning=False)
         if options.init not in (None, RANDOM) and not begins.path:
             yield Notice(f"{options.init} does not fit the {stream} network, which starts from random weights.")

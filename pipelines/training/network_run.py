@@ -203,7 +203,8 @@ class NetworkRun(Run):
         limit: TimeLimit | None,
     ):
         self.config, self.labels, self.limit = training.networks.configs[network.stream], training.labels, limit
-        self.name, self.stream, self.folder, self.card = network.name, network.stream, network.run, card
+        self.name = self.stage = network.name
+        self.stream, self.folder, self.card = network.stream, network.run, card
         classes = self.labels.classes
         self.validation = {i: training.videos[i] for i in pair.validation}
         videos = {i: training.videos[i] for i in pair.training}
@@ -248,8 +249,7 @@ class NetworkRun(Run):
                 keep_freed_memory(self.device.type),
                 closing(read_ahead(keys, self.data.batch, self.loaders)) as self._batches,
             ):
-                for event in self.train_steps(self.folder.log if ranks.is_first() else None):
-                    yield replace(event, stage=self.name) if isinstance(event, Step) else event
+                yield from self.train_steps(self.folder.log if ranks.is_first() else None)
         except CacheError as error:
             hint = "run the same command again with --resume to compute it again."
             raise CacheError(str(error), hint) from error
@@ -323,9 +323,9 @@ class NetworkRun(Run):
         jobs = (places[at : at + SCORED_IMAGES] for at in range(0, len(places), SCORED_IMAGES))
 
         def read(chunks: Sequence[tuple[CachedVideo, int]]) -> torch.Tensor:
-            """Return images (n, 1, C, *config.size)."""
+            """Return images (n, 1, C, *config.input_size)."""
             images = (view.fitted(video.picture(chunk, self.stream)) for video, chunk in chunks)
-            cropped = np.stack([view.of(image) for image in images])  # (n, 1, *config.size, C)
+            cropped = np.stack([view.of(image) for image in images])  # (n, 1, *config.input_size, C)
             return torch.from_numpy(cropped.transpose(0, 1, 4, 2, 3).copy())
 
         was_training, rows = model.training, []

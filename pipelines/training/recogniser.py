@@ -126,7 +126,7 @@ class NetworksToTrain:
         preset, configs = self.preset.seeing(shape), dict(self.configs)
         for stream, part in preset.parts.items():
             if part.follows and part.size:
-                configs[stream] = configs[stream].replace(height=part.size[0], width=part.size[1])
+                configs[stream] = configs[stream].replace(size=part.size)
         return replace(self, preset=preset, configs=configs)
 
 
@@ -135,13 +135,12 @@ def settle(
     settings: Mapping[str, str],
     init: str | None,
     device: str,
-    networks: Mapping[str, str | None] = MappingProxyType({}),
     inits: Mapping[str, str | None] = MappingProxyType({}),
 ) -> NetworksToTrain:
     """Choose everything about networks, before anything takes long.
 
     Args:
-        features: recipe, streams and flow algorithm, with other `networks` by stream: as for `trainable`.
+        features: recipe, streams and flow algorithm, as for `trainable`.
         settings: as for `resolve`.
         init: with `inits` as for `initial_weights`.
 
@@ -149,7 +148,7 @@ def settle(
         ConfigError, RecipeError, WeightsError, FlowError: these do not exist, or do not fit together.
     """
     recipe, stream, algorithm = features
-    preset = trainable(recipe, stream, networks, algorithm)
+    preset = trainable(recipe, stream, algorithm)
     initial = initial_weights(preset, init, inits)
     preset, configs = resolve(preset, {name: begins.dataset for name, begins in initial.items()}, settings, device)
     if preset.algorithm:

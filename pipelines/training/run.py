@@ -25,7 +25,7 @@ from lstr import checkpoint
 from lstr.errors import CheckpointError, LstrError, OutputError
 from lstr.extractors.networks.weights_file import DESCRIPTION
 from lstr.files.atomic import check_exists, replacing, sweep, write_tensors
-from lstr.files.content import append_jsonl, read_jsonl, write_json, write_jsonl
+from lstr.files.content import append_jsonl, read_jsonl, read_object, write_json, write_jsonl
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import peak_memory_mb
 from lstr.pipelines.training import ranks
@@ -122,8 +122,6 @@ class RunFolder:
 
     def check_free(self, resume: bool) -> None:
         """Raise CheckpointError if the folder has a run that is not to be resumed."""
-        if (self.path / DESCRIPTION).is_file() and not resume:
-            raise CheckpointError(f"{self.path} contains finished weights.", "choose another folder with -o.")
         if self.has_state() and not resume:
             hint = "resume it with --resume, or choose another folder with -o."
             raise CheckpointError(f"{self.path} already contains a run.", hint)
@@ -144,10 +142,9 @@ class RunFolder:
             return
         self.check_free(resume)
         file, now = self.path / CONFIG, json.loads(json.dumps(settings))  # lists for tuples, as the file has them
-        try:
-            before = dict(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise CheckpointError(f"{file} cannot be read ({error}).", "use another folder.") from error
+        before = read_object(file)
+        if before is None:
+            raise CheckpointError(f"{file} cannot be read.", "use another folder.")
         before["made_by"] = now["made_by"]
         for part, name in NOT_COMPARED:
             if name in now.get(part, {}) and name in before.get(part, {}):
@@ -187,7 +184,7 @@ class RunFolder:
         """
         check_exists(self.path / CONFIG)
         # without NaN and infinity, which JSON has not
-        line = json.loads(msgspec.json.encode({**asdict(step), "stage": self.stage}))
+        line = json.loads(msgspec.json.encode(asdict(step)))
         for name in ("epochs", *(name for name in ("stage", "evaluation") if not line[name])):
             del line[name]
         append_jsonl(self.path / LOG, line)
@@ -238,6 +235,7 @@ class Run:
     """A model in training with its optimiser; subclasses add batches, losses, evaluation and saving.
 
     Attributes:
+        name: of its Progress; `stage` is that of its Steps.
         epochs, steps: length of the run.
         rate: returns the learning rate of a step.
         log_every: steps between two log lines; an epoch always ends with one.
@@ -248,6 +246,7 @@ class Run:
     """
 
     name: str
+    stage = ""
     epochs: int
     steps: int
     rate: Callable[[int], float]
@@ -361,7 +360,8 @@ class Run:
                     if ranks.is_first():
                         evaluation = self.evaluate(epoch, values)
                     position.stale = ranks.from_first(lambda: position.stale)  # so that all processes end together
-                step = Step(epoch, self.epochs, position.step, self.steps, lr=lr, evaluation=evaluation, **values)
+                values |= {"lr": lr, "evaluation": evaluation, "stage": self.stage}
+                step = Step(epoch, self.epochs, position.step, self.steps, **values)
                 is_over, now = late or self._is_over(), perf_counter()
                 position.seconds, since = position.seconds + now - since, now
                 if log:
