@@ -13,7 +13,7 @@ from lstr.extractors.networks.weights_file import Origin
 from lstr.extractors.recipe import Recipe
 from lstr.labels.label_set import actions_of
 from lstr.metrics import intervals
-from lstr.metrics.actions import length_text
+from lstr.metrics.actions import sentence
 from lstr.timeline import DEFAULT
 
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
@@ -49,7 +49,7 @@ def card_of(document: Mapping[str, Any], file_name: str) -> str:
     environment = Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"md": escaped, "code": code}
     extra, config = document["checkpoint"]["extra"], document["config"]
-    metrics, seen = document["metrics"], document["seen"]
+    metrics = document["metrics"]
     stored = extra.get("data") or {}
     store = {"widths": {}, **stored["store"]} if isinstance(stored.get("store"), Mapping) else {}
     clock = Clock.from_dict(store) if store else CLOCK
@@ -71,23 +71,19 @@ def card_of(document: Mapping[str, Any], file_name: str) -> str:
     values = {
         "document": document,
         "name": shlex.quote(plain_line(file_name)),
-        "is_demo": document.get("demo") is True,
         "actions": actions,
         "clock": clock,
         "store": store,
         "trained": table(("videos", "number", "minutes", "labelled actions"), rows),
         "labelled": table(("labelled actions", *map(code, counted)), by_class),
-        "seen": seen,
-        "files": (document.get("data") or {}).get("files") or sorted(video_id.rpartition("/")[2] for video_id in seen),
+        "files": (document.get("data") or {}).get("files") or sorted(i.rpartition("/")[2] for i in document["seen"]),
         "recipe": Recipe.from_dict(document["recipe"]) if document["recipe"] is not None else None,
         "networks": networks,
         "where": WHERE,
         "model": model_of(document),
-        "preset": extra.get("preset"),
         "n_features": sum(config[n] for n in ("rgb_dim", "flow_dim") if isinstance(config.get(n), int)),
         "width": config.get("d_model") if isinstance(config.get("d_model"), int) else None,
         "is_measured": is_measured,
-        "metrics": metrics,
         # Without measurements these entries are not read: those of older files differ.
         **(_measurements(document) if is_measured else {}),
         "thresholds": table(
@@ -121,16 +117,10 @@ def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
     events = metrics.get("events") or {}
     sentences, together = [], events.get("together")
     if isinstance(together, Mapping):
-        hours, n_false = events["hours"], together["false_alarms"]
-        rate = f": {_rate(n_false, hours)}" if intervals.rate_interval(n_false, hours) else ""
-        sentences.append(
-            f"Of {together['labels']} labelled actions {together['found']} were found, with {n_false} false alarms in "
-            f"{length_text(hours)} of video{rate} per hour."
-        )
+        result = sentence(events)
+        sentences.append(f"{escaped(result[0].upper() + result[1:])}.")
         if (f1 := together["iou"]["0.3"]["f1"]) is not None:
             sentences.append(f"F1 is {f1:.2f}{_interval((together.get('interval') or {}).get('f1'), 2)}.")
-        if (delay := (together.get("delay") or {}).get("p50")) is not None:
-            sentences.append(f"Half of the found actions were reported within {delay:.1f} s of their start.")
     found, scored = events.get("per_class") or {}, metrics["lstr"].get("per_class") or {}
     rows = []
     for label in (label for label in document["classes"] if label in scored or label in found):
@@ -138,9 +128,12 @@ def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
         caught = f"{counts['found']} of {counts['labels']}" if counts.get("labels") else ""
         accuracy = _number(((counts.get("iou") or {}).get("0.3") or {}).get("f1"), 2)
         accuracy += _interval((counts.get("interval") or {}).get("f1"), 2)
-        rate = _rate(counts["false_alarms"], events["hours"]) if counts and events.get("hours") else ""
+        per_hour = ""
+        if counts and (edges := intervals.rate_interval(counts["false_alarms"], events["hours"])):
+            rate, within = counts["false_alarms"] / events["hours"], intervals.interval_text(edges)
+            per_hour = f"{rate:.{0 if rate >= 10 else 2}f} [{within}]" if rate else within
         average = _number((scored.get(label) or {}).get("AP"))
-        rows.append((escaped(label), average, caught, accuracy, str(counts.get("false_alarms", "")), rate))
+        rows.append((escaped(label), average, caught, accuracy, str(counts.get("false_alarms", "")), per_hour))
     variants, taken = [], document.get("taken")
     for one in sorted(document.get("tried") or (), key=lambda one: -one["mAP"]):
         variants.append((escaped(one["model"]), _number(one["mAP"]), "this file" if one["model"] == taken else ""))
@@ -148,18 +141,9 @@ def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
         "means": table(("per frame", "mAP", "mcAP"), means),
         "events": " ".join(sentences),
         "classes": table(("class", "AP", "found", "F1", "false alarms", "per hour"), rows),
-        "testing": [i for i, subset in (document.get("videos") or {}).items() if subset == "testing"],
+        "testing": [i for i, subset in document.get("videos", {}).items() if subset == "testing"],
         "variants": table(("model, on the same videos", "mAP", ""), variants),
     }
-
-
-def _rate(count: int, hours: float) -> str:
-    """Return false alarms per hour with the interval of their count."""
-    edges = intervals.rate_interval(count, hours)
-    if edges is None:
-        return ""
-    within = intervals.interval_text(edges)
-    return f"{count / hours:.{0 if count / hours >= 10 else 2}f} [{within}]" if count else within
 
 
 def _number(value: Any, digits: int = 3) -> str:

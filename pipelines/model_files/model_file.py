@@ -16,17 +16,7 @@ import msgspec
 
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.networks.archive import (
-    CARD,
-    COPY_HINT,
-    DOCUMENT,
-    FOREIGN,
-    GRAPH,
-    SUFFIX,
-    TENSORS,
-    Archive,
-    is_archive,
-)
+from lstr.extractors.networks.archive import CARD, COPY_HINT, DOCUMENT, GRAPH, SUFFIX, TENSORS, Archive, is_archive
 from lstr.extractors.networks.manifest import PublishedFile, read_manifest
 from lstr.extractors.networks.network import is_network_name
 from lstr.extractors.networks.weights_file import Origin, WeightSources
@@ -149,7 +139,6 @@ class ModelFile:
                 f"{self.path} was exported: its graphs cannot be inspected or trained.",
                 "use the model file that it was exported from.",
             )
-        about = self.about["checkpoint"]
         own: dict[str, Any] = {}
         calibration: dict[str, dict[str, Any]] = {}
         with refusals(self.path):
@@ -159,15 +148,9 @@ class ModelFile:
                     calibration.setdefault(stream, {})[of_stream] = tensor
                 else:
                     own[name] = tensor
-        parts = {
-            "config": self.about["config"],
-            "classes": list(self.classes),
-            "recipe": self.about["recipe"],
-            "metrics": about["metrics"],
-            "extra": self.extra,
-            "versions": about["versions"],
-        }
-        texts = {name: json.dumps(value) for name, value in parts.items()}
+        stored = {**self.about, **self.about["checkpoint"], "extra": self.extra}
+        names = ("config", "classes", "recipe", "metrics", "extra", "versions")
+        texts = {name: json.dumps(stored[name]) for name in names}
         return {"format": FORMAT, **texts, CALIBRATION: calibration, OF_MODEL: own}
 
     def network_sources(self) -> WeightSources:
@@ -235,7 +218,7 @@ def open_model(path: str | Path) -> ModelFile:
         if not set(model.networks) <= set(recipe.streams if recipe else ()):
             raise ValueError("networks of other streams than its recipe")
         if fault := fault_of_rules(about["classes"], about["thresholds"]):
-            raise WeightsError(f"{path} cannot be used: {fault}.", FOREIGN)
+            raise ValueError(fault)
         if model.exported is not None:
             from lstr.exported import StepDescription  # not needed for other models
 
@@ -306,12 +289,9 @@ def validation_videos(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> l
 
 def assumptions_of(loaded: Checkpoint) -> list[str]:
     """Return a sentence about settings that are missing in a published checkpoint; empty if all are known."""
-    if not loaded.assumed:
-        return []
     values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())
-    return [
-        f"{loaded.path} does not state {values}: the published defaults are used; change them with the settings model.…"
-    ]
+    text = f"{loaded.path} does not state {values}: the published defaults are used; change them with the settings"
+    return [f"{text} model.…"] if values else []
 
 
 @contextmanager

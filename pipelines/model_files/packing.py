@@ -14,22 +14,13 @@ from lstr.average import Columns, average
 from lstr.checkpoint import FORMAT, interpret, read, save, write_atomically
 from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
 from lstr.extractors.networks import weights_file
-from lstr.extractors.networks.archive import (
-    CARD,
-    DOCUMENT,
-    TENSORS,
-    Archive,
-    Part,
-    is_archive,
-    member_path,
-    write_archive,
-)
+from lstr.extractors.networks.archive import CARD, DOCUMENT, TENSORS, Archive, Part, member_path, write_archive
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.manifest import origin_of
 from lstr.extractors.networks.weights_folder import write_weights
 from lstr.extractors.recipe import differences
 from lstr.files.atomic import replacing, sweep, unwritable, write_bytes, write_tensors
-from lstr.files.content import read_object
+from lstr.files.content import SURROGATE, read_object
 from lstr.files.home import home
 from lstr.loaded_checkpoint import CALIBRATION
 from lstr.loaded_checkpoint import TENSORS as OF_MODEL
@@ -178,7 +169,7 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
     metrics = {name: list(dict.fromkeys(ids)) for name, ids in named.items() if ids}
     places: dict[str, str] = {}
     for member in members:
-        if is_archive(member.path):
+        if is_model(member.path):
             places |= dict.fromkeys(open_model(member.path).inside, str(member.path.absolute()))
         else:
             places |= {stream: str(Path(place).absolute()) for stream, place in find_networks(member).items() if place}
@@ -266,8 +257,9 @@ def checkpoint_of(run: Path) -> Path:
 
 def metrics_from(path: str | Path) -> dict[str, Any]:
     """Read the metrics that `lstr evaluate --json` printed into a file. Raises MissingPathError for any other file."""
-    document = read_object(Path(path))
-    if not document or not isinstance(document.get("lstr"), dict):
+    document = read_object(Path(path)) or {}
+    is_text = not SURROGATE.search(json.dumps(document, ensure_ascii=False))  # else no card could hold it
+    if not is_text or not isinstance(document.get("lstr"), dict):
         raise MissingPathError(
             f"{path} does not contain the metrics of one model.",
             "use what `lstr evaluate MODEL FEATURES --labels FILE --json` prints.",
