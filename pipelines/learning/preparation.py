@@ -53,21 +53,15 @@ class Learning:
     model: Path
     workspace: Workspace
     videos: Mapping[str, Place]
-    failed: Mapping[str, Failed]
-    """Videos that are skipped because they cannot be read, by id."""
+    failed: Mapping[str, Failed]  # videos that are skipped because they cannot be read, by id
     division: Division
-    settings: Mapping[str, str]
-    """Settings of the networks."""
+    settings: Mapping[str, str]  # settings of the networks
     features: Features
-    request: str
-    """A hash of all inputs; jobs with the same hash have the same result."""
-    task: str
-    """The same without the time limit."""
+    request: str  # a hash of all inputs; jobs with the same hash have the same result
+    task: str  # the same without the time limit
     plan: LearnPlan
-    is_resumed: bool
-    """Whether an earlier run has started this plan."""
-    is_finished: bool
-    """Whether the model file is already the result of this plan."""
+    is_resumed: bool  # whether an earlier run has started this plan
+    is_finished: bool  # whether the model file is already the result of this plan
 
 
 def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed | Learning, None, None]:
@@ -148,11 +142,9 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         if plan.folds != division.folds:
             division = divide(labels, present, seen, plan.folds, contents)
     else:
-        if before is None and workspace.plan_file.exists():
-            text = f"{workspace.plan_file} cannot be read, or is of another version: training starts over."
+        if workspace.plan_file.exists() and not is_same_task:
+            text = "videos, labels, options or the version of lstr have changed: training starts over."
             yield Notice(text, warning=False)
-        if before and not is_same_task:
-            yield Notice("videos, labels or options have changed: training starts over.", warning=False)
         held_out = None
         if division.folds and options.folds is None:
             with suppress(LabelsError):  # no recording can be held out if each is the only one of an action

@@ -72,7 +72,7 @@ class FinetuneConfig(Settings, frozen=True):
     """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
     crop: Positive = 64
     size: tuple[int, ...] = ()
-    """Height and width of the network's input from the whole frame, in pixels; empty for a square of `crop` pixels."""
+    """Height and width of the network's input from the whole frame, as in `112,149`; empty for a square of `crop`."""
     margin: OneOrMore = 1.15
     """The frame is resized to this many times `size`; features use its centre."""
     early_size: Annotated[float, Meta(gt=0, le=1)] = 1.0
@@ -273,17 +273,14 @@ def resolve(
         sentence = "The streams that see a square have images of different sizes."
         raise ConfigError(sentence, "set the same short_side and crop for all.")
     short_side, crop = sizes.pop() if sizes else (preset.short_side, preset.crop)
-    for stream, network in networks.items():
-        if not all(map(network.fits, configs[stream].input_size)):
-            size = configs[stream].size
-            seen_as = f"size is {','.join(map(str, size))}" if size else f"crop is {crop}"
-            raise ConfigError(f"{seen_as}, which does not fit the layers of {network.name}.", f"use {network.sides}.")
     changed = {}
     for stream, config in configs.items():
-        part = preset.parts[stream]
-        if not config.mirror and part.crops == 2:  # nor is a feature then to be of a mirror image
-            part = replace(part, crops=1)
-        sized = (config.input_size, config.margin) if config.size else (None, 1.0)
+        part, network = preset.parts[stream], networks[stream]
+        if not all(map(network.fits, config.input_size)):
+            seen_as = f"size is {','.join(map(str, config.size))}" if config.size else f"crop is {crop}"
+            raise ConfigError(f"{seen_as}, which does not fit the layers of {network.name}.", f"use {network.sides}.")
+        crops = part.crops if config.mirror or part.crops != 2 else 1  # nor is a feature then to be of a mirror image
+        size, margin = (config.input_size, config.margin) if config.size else (None, 1.0)
         follows = part.follows and not {"size", f"{stream}.size"} & settings.keys()
-        changed[stream] = replace(part, size=sized[0], margin=sized[1], follows=follows)
+        changed[stream] = replace(part, crops=crops, size=size, margin=margin, follows=follows)
     return replace(preset.having(changed), short_side=short_side, crop=crop), configs

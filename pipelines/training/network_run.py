@@ -110,7 +110,7 @@ class Training:
     networks: NetworksToTrain
     labels: Labels
     videos: Mapping[str, CachedVideo]  # by id: all that any pair learns from or is chosen by
-    pairs: list[Pair]
+    pairs: list[Pair]  # of all videos, then without each fold
     folds: Mapping[str, int]
     limit: TimeLimit | None = None  # of all networks together
 
@@ -152,23 +152,20 @@ def train_network(
     Args:
         limit: the maximum training time, after which the network ends; it learns for one epoch at least.
 
-    Raises:
-        LabelsError: its videos show no action.
-        ConfigError: there are fewer samples than processes.
-        LstrError: the loss is not finite.
-        CacheError: a chunk is damaged.
+    Raises LabelsError if its videos show no action, ConfigError for fewer samples than processes, LstrError for a loss
+    that is not finite, and CacheError for a damaged chunk.
     """
     stream, networks = network.stream, training.networks
     config, preset, initial = networks.configs[stream], networks.preset.parts[stream], networks.initial[stream]
-    pair = next(pair for pair in training.pairs if pair.fold == network.fold)
+    pair = training.pairs[network.fold or 0]
     model = recogniser(stream, preset, len(training.labels.classes), config, initial)
     model.to(device=device).to(memory_format=torch.channels_last)
     seen = {**initial.seen, **(training.sha256(sorted({*pair.training, *pair.validation})) if config.epochs else {})}
     name, classes = fit_name(network.folder), training.labels.classes
-    card = ModelCard(name, stream, preset.network, classes, seen, None, pair.fold, initial.origin)
+    card = ModelCard(name, stream, preset.network, classes, seen, None, network.fold, initial.origin)
     result: dict[str, Any] = {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0}
     if config.epochs:
-        run = NetworkRun(training, network, pair, model, card, limit)
+        run = NetworkRun(training, network, model, card, limit)
         yield from run.train()
         at = run.position
         result = {"mAP": at.best, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
@@ -187,21 +184,16 @@ class NetworkRun(Run):
         card: what its state, which is also a weights file of its last epoch, says about itself.
         limit: maximum training time; None without a limit.
 
-    Raises LabelsError if its videos show no action, ConfigError for fewer samples than processes.
+    Raises LabelsError and ConfigError as `train_network`.
     """
 
     model: Recogniser
     free_saves = 10
 
     def __init__(
-        self,
-        training: Training,
-        network: NetworkFiles,
-        pair: Pair,
-        model: Recogniser,
-        card: ModelCard,
-        limit: TimeLimit | None,
+        self, training: Training, network: NetworkFiles, model: Recogniser, card: ModelCard, limit: TimeLimit | None
     ):
+        pair = training.pairs[network.fold or 0]
         self.config, self.labels, self.limit = training.networks.configs[network.stream], training.labels, limit
         self.name = self.stage = network.name
         self.stream, self.folder, self.card = network.stream, network.run, card
@@ -251,7 +243,7 @@ class NetworkRun(Run):
             ):
                 yield from self.train_steps(self.folder.log if ranks.is_first() else None)
         except CacheError as error:
-            hint = "run the same command again with --resume to compute it again."
+            hint = "run the same command again, `lstr finetune` with --resume, to compute it again."
             raise CacheError(str(error), hint) from error
         if self.best:
             self.model.load_state_dict(self.best)

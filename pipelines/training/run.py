@@ -55,22 +55,16 @@ class Step:
     epochs: int
     step: int
     steps: int
-    loss: float
-    """mean over the interval"""
+    loss: float  # mean over the interval
     lr: float
-    grad_norm: float
-    """mean norm before clipping"""
-    rate: float
-    """windows, or images of a feature network, per second of all processes"""
-    waiting: float
-    """share of the interval spent waiting for data"""
-    memory_mb: float
-    """maximum memory of the process so far: of the GPU where it trains on one"""
+    grad_norm: float  # mean norm before clipping
+    rate: float  # windows, or images of a feature network, per second of all processes
+    waiting: float  # share of the interval spent waiting for data
+    memory_mb: float  # maximum memory of the process so far: of the GPU where it trains on one
     evaluation: dict | None = None
     """Metrics of the validation videos where the interval ended with an evaluation: mAP, mcAP and per_class (AP) of a
     model, mAP and loss of a feature network."""
-    stage: str = ""
-    """What is trained: a feature network; empty for a model"""
+    stage: str = ""  # what is trained: a feature network; empty for a model
 
     def line(self) -> str:
         """The interval as a line of text."""
@@ -85,17 +79,12 @@ class Position:
     """How far a training is."""
 
     epoch: int = 0
-    batch: int = 0
-    """batches done in this epoch"""
+    batch: int = 0  # batches done in this epoch
     step: int = 0
-    best: float | None = None
-    """the best validation metric so far"""
-    stale: int = 0
-    """evaluations since then"""
-    best_epoch: int = 0
-    """the epoch of the best evaluation; 0 where there was none"""
-    seconds: float = 0.0
-    """spent on training and evaluation"""
+    best: float | None = None  # the best validation metric so far
+    stale: int = 0  # evaluations since then
+    best_epoch: int = 0  # the epoch of the best evaluation; 0 where there was none
+    seconds: float = 0.0  # spent on training and evaluation
 
     def judge(self, score: float | None, epoch: int) -> bool:
         """Count one evaluation; return whether its score is the best so far."""
@@ -111,10 +100,8 @@ class RunFolder:
     """The folder of a run, as one training in it sees it."""
 
     path: Path
-    state: str = "resume.pt"
-    """The file of its state, below `path`"""
-    stage: str = ""
-    """What is trained (`Step.stage`), in a folder of several trainings"""
+    state: str = "resume.pt"  # the file of its state, below `path`
+    stage: str = ""  # what is trained (`Step.stage`), in a folder of several trainings
 
     def has_state(self) -> bool:
         """Return whether the run has a state to resume from."""
@@ -232,26 +219,18 @@ def open_events(folder: Path, step: int) -> Any:
 
 
 class Run:
-    """A model in training with its optimiser; subclasses add batches, losses, evaluation and saving.
+    """A model in training with its optimiser; subclasses add batches, losses, evaluation and saving."""
 
-    Attributes:
-        name: of its Progress; `stage` is that of its Steps.
-        epochs, steps: length of the run.
-        rate: returns the learning rate of a step.
-        log_every: steps between two log lines; an epoch always ends with one.
-        eval_every: epochs between two evaluations; 0 is never.
-        patience: evaluations without improvement after which the run ends; 0 is never.
-        save_seconds: between two saves.
-        free_saves: saves that do not wait so long, so that a short run keeps every epoch.
-    """
-
-    name: str
-    stage = ""
+    name: str  # of its Progress
+    stage = ""  # of its Steps
     epochs: int
     steps: int
-    rate: Callable[[int], float]
-    log_every = eval_every = patience = free_saves = 0
-    save_seconds = 0.0
+    rate: Callable[[int], float]  # returns the learning rate of a step
+    log_every = 0  # steps between two log lines; an epoch always ends with one
+    eval_every = 0  # epochs between two evaluations; 0 is never
+    patience = 0  # evaluations without improvement after which the run ends; 0 is never
+    save_seconds = 0.0  # between two saves
+    free_saves = 0  # saves that do not wait so long, so that a short run keeps every epoch
 
     def __init__(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, clip: float, unused: bool):
         self.model, self.optimiser, self.clip = model, optimiser, clip or math.inf
@@ -287,11 +266,8 @@ class Run:
             seed: of everything random in this step of this process.
             divergence: the end of the sentence about a loss or gradient that is not finite, and the hint.
 
-        Returns:
-            This process's part of the loss, and the gradient's norm before clipping.
-
-        Raises:
-            LstrError: loss or gradient is not finite, or another process is gone.
+        Returns this process's part of the loss, and the gradient's norm before clipping. Raises LstrError if loss or
+        gradient is not finite, or another process is gone.
         """
         torch.manual_seed(seed)
         for group in self.optimiser.param_groups:
