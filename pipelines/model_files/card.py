@@ -186,8 +186,7 @@ def model_of(document: Mapping[str, Any]) -> str:
     """Return the kind of a file's model, in words; for an average how many there are of each kind."""
     if document["config"].get("kind") != "average":
         return f"a model of kind {document['config'].get('kind', 'lstr')}"
-    members = document["checkpoint"]["extra"].get("members")
-    kinds = Counter(one["kind"] for one in members) if members else Counter[str]()
+    kinds = Counter(one["kind"] for one in document["checkpoint"]["extra"].get("members") or ())
     if len(kinds) == 1:
         return f"an average of {kinds.total()} models of kind {next(iter(kinds))}"
     each = " and ".join(f"{n} of kind {kind}" for kind, n in kinds.items())

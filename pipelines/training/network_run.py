@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import learning_rate
 from lstr.pipelines.training.network_samples import Images, SampleSet, samples_of, single_chunks
 from lstr.pipelines.training.recogniser import NetworksToTrain, Recogniser, batch_norms, make_optimiser, recogniser
-from lstr.pipelines.training.run import NETWORK_STATES, Run, RunFolder, Step, keep_freed_memory
+from lstr.pipelines.training.run import NETWORK_STATES, Position, Run, RunFolder, Step, keep_freed_memory
 from lstr.pipelines.training.training_videos import Pair
 from lstr.pipelines.training.window_samples import read_ahead
 
@@ -163,16 +162,15 @@ def train_network(
     seen = {**initial.seen, **(training.sha256(sorted({*pair.training, *pair.validation})) if config.epochs else {})}
     name, classes = fit_name(network.folder), training.labels.classes
     card = ModelCard(name, stream, preset.network, classes, seen, None, network.fold, initial.origin)
-    result: dict[str, Any] = {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0}
+    at = Position()
     if config.epochs:
         run = NetworkRun(training, network, model, card, limit)
         yield from run.train()
         at = run.position
-        result = {"mAP": at.best, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
-        result["seconds"] = round(at.seconds, 2)
     if ranks.is_first():
-        write_json(network.result_file, result)
-        write_network(network.folder, model.state_dict(), replace(card, mAP=result["mAP"]))
+        result = {"mAP": at.best, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
+        write_json(network.result_file, {**result, "seconds": round(at.seconds, 2)})
+        write_network(network.folder, model.state_dict(), replace(card, mAP=at.best))
         (network.folder / network.run.state).unlink(missing_ok=True)
     ranks.wait_for_all()
 
