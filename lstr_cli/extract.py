@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # imports torch
 @option("--allow-damaged", DATA, "Use damaged videos up to the damage, instead of reporting them as failed.")
 @option("--dry-run", RUN, "Show the plan with its duration, and stop.")
 @option("--json", OUTPUT, "Print the summary, or the plan of a --dry-run, as one JSON document.", "as_json")
-@set_option(f"runtime threads root engine cache {OF_RECIPE} recipe.precision")
+@set_option(f"runtime threads root engine cache {OF_RECIPE}")
 def extract(videos, output, recipe, stream, weights, calibrate, lists, settings, dry_run, as_json, **others):
     """Decode, compute optical flow, run both TSN networks, and write one array per stream and video.
 

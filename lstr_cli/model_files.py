@@ -46,8 +46,7 @@ def pack(runs, output, weights, metrics):
         raise click.UsageError("--weights is for a run or checkpoint: a model file contains its networks.")
     model = job([Path(run) for run in runs], Path(output), Path(weights) if weights else None, about)
     size = console.size(model.path.stat().st_size)
-    inside = [stream for stream in model.networks if model.has_inside(stream)]
-    console.say(f"model: {model.path} ({size}; networks inside: {', '.join(inside) or 'none'})")
+    console.say(f"model: {model.path} ({size}; networks inside: {', '.join(model.inside) or 'none'})")
 
 
 @click.command("unpack", cls=Command)

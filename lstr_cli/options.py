@@ -38,7 +38,7 @@ QUANTITIES: dict[str, Callable[[str], float]] = {
     "cache_size": parse_bytes,
     "embed": parse_bytes,
 }
-OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm"
+OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm recipe.precision"
 # Settings of the training of networks that are not settings of a network
 OF_RUN = "cache cache_size at_once subset eval_subset"
 OF_RUN_AND_RECIPE = f"{OF_RUN} recipe.stream recipe.flow_algorithm learn.folds learn.at_once delay_price"

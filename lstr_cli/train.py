@@ -152,13 +152,12 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
     check_paths([*videos, *lists], [others["labels"]])
     from lstr.pipelines.training.finetune import Filling, FinetuneOptions
     from lstr.pipelines.training.finetune import finetune as job
+    from lstr.pipelines.training.network_config import trainable
     from lstr.pipelines.training.run import Step
 
     changes = settings.take_recipe()
-    if changes["precision"]:
-        raise click.UsageError("--set recipe.precision is not for training: use --set precision=VALUE.")
-    others |= {"networks": changes["networks"], "algorithm": changes["algorithm"], "stream": stream or "both"}
-    others |= {"videos": [*videos, *lists], "settings": settings}
+    others["recipe"] = trainable(others["recipe"], stream or "both", None, changes["networks"], changes["precision"])
+    others |= {"videos": [*videos, *lists], "settings": settings, "algorithm": changes["algorithm"]}
     of_streams = {value.partition("=")[0]: value.partition("=")[2] for value in init}
     others["inits"] = {name: path for name, path in of_streams.items() if name in STREAMS and path}
     # A value without a stream is for both networks, the last one counts.

@@ -19,7 +19,7 @@ SCENES = SceneConfig(n_videos=14, n_testing=4, seconds=12.0)
 RECIPE = "difference"
 # These settings distinguish drawn figures within a minute: few small images, without shaking or zoom, because the
 # rendered camera does not move. With shaken images one of five seeds had a false alarm.
-SETTINGS = {"epochs": "6", "draws": "384", "height": "64", "width": "85", "shake": "0", "zoom": "1"}
+SETTINGS = {"epochs": "6", "draws": "384", "size": "64,85", "shake": "0", "zoom": "1"}
 ABOUT = {"demo": True, "title": "demo, trained on rendered figures"}
 Event = Progress | LearnEvent
 

@@ -25,16 +25,16 @@ class Division:
     """A division of labelled videos into training, validation (may be empty) and testing."""
 
     labels: Labels
-    sentence: str
-    """How the result is measured, as a sentence."""
-    folds: int = 0
-    """Number of folds for cross-validation over the training videos; 0 if videos are held out instead."""
-    contents: Mapping[str, str] = field(default_factory=dict)
-    """The SHA-256 of each file that may have a copy, by id."""
+    sentence: str  # how the result is measured, as a sentence
+    folds: int = 0  # number of folds for cross-validation over the training videos; 0 if videos are held out instead
+    contents: Mapping[str, str] = field(default_factory=dict)  # the SHA-256 of each file that may have a copy, by id
 
     def folds_of(self, ids: Collection[str], n_folds: int = N_FOLDS) -> list[list[str]]:
         """Divide ids into at most `n_folds` folds of whole recordings; return no folds if there is one recording."""
-        return folds_of(ids, n_folds, self.contents)
+        folds: dict[int, list[str]] = {}
+        for video_id, fold in round_robin(ids, n_folds, self.contents).items():
+            folds.setdefault(fold, []).append(video_id)
+        return [folds[fold] for fold in sorted(folds)] if len(folds) > 1 else []
 
     def of(self, subset: str) -> list[str]:
         """Return the sorted ids of a subset."""
@@ -91,7 +91,7 @@ def divide(
     testing, folds = [i for i, subset in named.items() if subset == TESTING], list[list[str]]()
     if n_folds and not {*seen} & {*named}:
         training = [i for i in named if i not in testing]
-        folds = folds_of(training, n_folds, contents)
+        folds = Division(labels, "", contents=contents).folds_of(training, n_folds)
         # the videos outside each fold must contain an action
         if not all(any(actions_in(labels, i) for i in training if i not in fold) for fold in folds):
             folds = []
@@ -116,14 +116,6 @@ def divide(
         sentence = f"measured on the {count} that the labels hold out"
     videos = {i: replace(labels.videos[i], subset=subset) for i, subset in named.items()}
     return Division(replace(labels, videos=videos, has_subsets=True), sentence, len(folds), contents)
-
-
-def folds_of(ids: Collection[str], n_folds: int, contents: Mapping[str, str]) -> list[list[str]]:
-    """Divide ids into at most `n_folds` folds of whole recordings; return no folds if there is one recording."""
-    folds: dict[int, list[str]] = {}
-    for video_id, fold in round_robin(ids, n_folds, contents).items():
-        folds.setdefault(fold, []).append(video_id)
-    return [folds[fold] for fold in sorted(folds)] if len(folds) > 1 else []
 
 
 def hold_out_recordings(

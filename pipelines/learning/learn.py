@@ -18,7 +18,7 @@ import numpy as np
 from lstr.average import mean_of
 from lstr.batch import predict
 from lstr.checkpoint import load
-from lstr.errors import CacheError, VideoError
+from lstr.errors import VideoError
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import sweep
@@ -36,21 +36,9 @@ from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.extraction import Plan as ExtractPlan
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, weights_for
+from lstr.pipelines.learning import plan as steps
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION
-from lstr.pipelines.learning.plan import (
-    CHUNKS,
-    FEATURES,
-    MEASURE,
-    MODEL,
-    NETWORKS,
-    PACK,
-    THRESHOLDS,
-    LearnOptions,
-    StepProgress,
-    Workspace,
-    describe_limitation,
-    write_labels,
-)
+from lstr.pipelines.learning.plan import LearnOptions, StepProgress, Workspace, describe_limitation, write_labels
 from lstr.pipelines.learning.preparation import Learning, check_output, prepare
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
@@ -75,12 +63,9 @@ class Learnt:
     """The result of a learning."""
 
     model: Path
-    about: Mapping[str, Any]
-    """The content of model.json, with `metrics` and `split`."""
-    report: Path | None
-    """None if its folder was deleted or belongs to another learning."""
-    failed: Sequence[Failed] = ()
-    """Videos that were skipped because they cannot be read."""
+    about: Mapping[str, Any]  # the content of model.json, with `metrics` and `split`
+    report: Path | None  # None if its folder was deleted or belongs to another learning
+    failed: Sequence[Failed] = ()  # videos that were skipped because they cannot be read
 
     def lines(self) -> list[str]:
         """Summarise the result in two sentences, with a third if too little video was measured for a rate."""
@@ -139,10 +124,7 @@ class Learner:
 
     def run(self) -> Generator[StepProgress | Notice | Failed, None, tuple[Path, dict[str, Any]]]:
         """Run all steps except packing; return the checkpoint and the content of model.json."""
-        try:
-            yield from self.train_networks()
-        except CacheError as error:  # its hint names an option of `lstr finetune`
-            raise CacheError(str(error), "run the same command again to compute it again.") from error
+        yield from self.train_networks()
         yield from self.compute_features()
         training = [i for i in self.division.of(TRAINING) if i not in self.failed]
         if self.plan.folds:
@@ -170,14 +152,14 @@ class Learner:
         if plan.budget is not None:
             seconds = max(1.0, plan.budget - (perf_counter() - self.started))
         rounds = math.ceil((1 + folds) / plan.at_once)
-        planned = {stream: plan.steps[NETWORKS[stream]] / rounds for stream, n in plan.epochs.items() if n}
+        planned = {stream: plan.steps[steps.NETWORKS[stream]] / rounds for stream, n in plan.epochs.items() if n}
         shared = {field.name: getattr(self.options, field.name) for field in fields(VideoOptions)}
         shared |= {"labels": str(self.workspace.labels), "output": weights, "seconds": seconds}
         shared["videos"] = [*self.options.videos, *self.options.negatives]
         shared |= {"settings": settings, "algorithm": algorithm, "folds": folds or None, "at_once": plan.at_once}
         shared |= {"recipe": recipe, "stream": stream}
         options = FinetuneOptions(**shared, resume=(weights / CONFIG).is_file())
-        later = sum(plan.since(FEATURES))
+        later = sum(plan.since(steps.FEATURES))
         networks = [NetworkFiles(weights, name, fold or None) for name in plan.epochs for fold in range(1 + folds)]
         # count finished networks, so that a resumed run shows its true progress
         trained = {network.name: 1.0 for network in networks if network.is_finished()}
@@ -188,15 +170,15 @@ class Learner:
                     case Filling(chunks):
                         total = sum(chunks.values())
                         if chunks:
-                            yield plan.progress(CHUNKS)
+                            yield plan.progress(steps.CHUNKS)
                     case Progress(what, number, _) if total:
                         done[what] = number
-                        yield plan.progress(CHUNKS, sum(done.values()), total)
+                        yield plan.progress(steps.CHUNKS, sum(done.values()), total)
                     case Progress(what, number, of):
                         name = what.partition(" without fold ")[0]
                         trained[what] = number / of
                         shares = sum(share for network, share in trained.items() if network.split()[0] == name)
-                        yield plan.progress(NETWORKS[name], round(shares * of), (1 + folds) * of)
+                        yield plan.progress(steps.NETWORKS[name], round(shares * of), (1 + folds) * of)
                     case Outcome(id=video_id, chunks=n_chunks):
                         done[video_id] = n_chunks
                     case Failed():
@@ -207,7 +189,7 @@ class Learner:
 
         Without folds, both are the same.
         """
-        yield self.plan.progress(FEATURES)
+        yield self.plan.progress(steps.FEATURES)
         folds, videos = open_weights(self.workspace.weights).folds, self.learning.videos
         training = {i: folds.get(i) for i in self.division.of(TRAINING) if i not in self.failed}
         jobs: list[tuple[Path, Mapping[str, Place], int | None]] = [(self.workspace.features, videos, None)]
@@ -229,7 +211,7 @@ class Learner:
                             total = event.to_dict()["chunks_to_do"]
                         case Progress(what, number, _):
                             done[what] = number
-                            yield self.plan.progress(FEATURES, at * total + sum(done.values()), len(jobs) * total)
+                            yield self.plan.progress(steps.FEATURES, at * total + sum(done.values()), len(jobs) * total)
                         case Failed():
                             yield from self.skip(event)
 
@@ -257,10 +239,10 @@ class Learner:
                 device=self.options.device,
                 streams=() if streams == streams_of else streams,
             )
-            yield self.plan.progress(MODEL, at, total)
+            yield self.plan.progress(steps.MODEL, at, total)
             for event in train(options):
                 if isinstance(event, Step):
-                    yield self.plan.progress(MODEL, at * event.steps + event.step, total * event.steps)
+                    yield self.plan.progress(steps.MODEL, at * event.steps + event.step, total * event.steps)
 
     def run_folder(self, fold: int, streams: Sequence[str]) -> Path:
         """Return the run folder of a model; fold 0 is the model of all videos."""
@@ -274,7 +256,7 @@ class Learner:
         The testing videos are measured; without them, the videos of all folds. `scores` and `tried` are of
         `score_folds`.
         """
-        yield self.plan.progress(THRESHOLDS)
+        yield self.plan.progress(steps.THRESHOLDS)
         loaded, false_alarms, labels = load(checkpoint), self.options.false_alarms, self.division.labels
         is_unseen = bool(self.plan.folds)
         if not is_unseen and self.division.of(VALIDATION):
@@ -290,7 +272,7 @@ class Learner:
         else:
             without = {}
             f1 = yield from choose_training_thresholds([*scored.values()], loaded, false_alarms)
-        yield self.plan.progress(THRESHOLDS, 1, 1)
+        yield self.plan.progress(steps.THRESHOLDS, 1, 1)
         about: dict[str, Any] = {
             "request": self.learning.request,
             "split": self.division.sentence,
@@ -319,12 +301,12 @@ class Learner:
         for event in evaluate(options):
             match event:
                 case Progress(_, done, total):
-                    yield self.plan.progress(MEASURE, done, total)
+                    yield self.plan.progress(steps.MEASURE, done, total)
                 case Finished(result):
                     document = result.document
         about["metrics"] = {name: value for name, value in document.items() if name not in LOCAL_ENTRIES}
         about["metrics"]["thresholds_f1"] = f1
-        yield self.plan.progress(PACK)
+        yield self.plan.progress(steps.PACK)
         return about
 
     def score_folds(

@@ -1,6 +1,5 @@
 """The options of `lstr learn`, its plan with steps and their times, and the working folder that stores the plan."""
 
-import json
 import os
 import shutil
 from collections import Counter
@@ -17,7 +16,7 @@ from lstr.errors import ConfigError, LabelsError, OutputError
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.video.inputs import find_sources
 from lstr.files.atomic import lock, unwritable
-from lstr.files.content import write_json
+from lstr.files.content import read_object, write_json
 from lstr.files.remote import Place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels
 from lstr.metrics.actions import length_text
@@ -115,36 +114,22 @@ class StepProgress:
 class LearnPlan:
     """The plan of a training job: its steps, data, networks and models."""
 
-    videos: Mapping[str, int]
-    """Number of videos by subset; the same for `chunks`."""
+    videos: Mapping[str, int]  # number of videos by subset; the same for `chunks`
     chunks: Mapping[str, int]
     n_classes: int
-    split: str
-    """How the result is measured, a sentence."""
-    steps: Mapping[str, float]
-    """Estimated seconds of each step by its key, in order."""
-    epochs: Mapping[str, int]
-    """By stream; 0 for a network that is not trained."""
-    draws: int
-    """Images per epoch."""
-    models: tuple[tuple[str, ...], ...]
-    """The streams of each model; the scores of all models are averaged."""
-    preset: str
-    """The training preset of the models."""
-    bytes: int
-    """Approximate disk space in bytes."""
-    threads: int = 1
-    """Threads of torch. A resumed run keeps this number, so that its result is equal to the bit."""
-    at_once: int = 1
-    """Networks of a stream that are trained in parallel, each with `threads`."""
-    budget: float | None = None
-    """The time limit in seconds."""
-    folds: int = 0
-    """Number of folds, each with separate networks and models; 0 if videos are held out instead."""
-    recipe: str | None = None
-    """How features are made, if the plan chose it."""
-    is_one_recording: bool = False
-    """Whether all training videos belong to one recording."""
+    split: str  # how the result is measured, a sentence
+    steps: Mapping[str, float]  # estimated seconds of each step by its key, in order
+    epochs: Mapping[str, int]  # by stream; 0 for a network that is not trained
+    draws: int  # images per epoch
+    models: tuple[tuple[str, ...], ...]  # the streams of each model; the scores of all models are averaged
+    preset: str  # the training preset of the models
+    bytes: int  # approximate disk space in bytes
+    threads: int = 1  # threads of torch. A resumed run keeps this number, so that its result is equal to the bit
+    at_once: int = 1  # networks of a stream that are trained in parallel, each with `threads`
+    budget: float | None = None  # the time limit in seconds
+    folds: int = 0  # number of folds, each with separate networks and models; 0 if videos are held out instead
+    recipe: str | None = None  # how features are made, if the plan chose it
+    is_one_recording: bool = False  # whether all training videos belong to one recording
 
     @property
     def warning(self) -> str:
@@ -221,9 +206,7 @@ class Workspace:
     @property
     def is_foreign(self) -> bool:
         """Return whether the folder contains files that `lstr learn` has not written."""
-        own = {self.labels.name}  # left by a run that stopped early
-        has_others = self.path.is_dir() and any(path.name not in own for path in self.path.iterdir())
-        return has_others and not self.plan_file.is_file()
+        return self.path.is_dir() and any(self.path.iterdir()) and not self.plan_file.is_file()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -252,12 +235,11 @@ class Workspace:
 
     def read_plan(self) -> tuple[str, str, LearnPlan] | None:
         """Return the arguments of `write_plan`; None without a plan, or if another version wrote it."""
-        try:
-            content = json.loads(self.plan_file.read_text(encoding="utf-8"))
-            plan = LearnPlan.from_dict(content["plan"])
-            return (content["request"], content["task"], plan) if content["format"] == FORMAT else None
-        except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
-            return None
+        with suppress(KeyError, TypeError, msgspec.ValidationError):
+            content = read_object(self.plan_file) or {}
+            if content["format"] == FORMAT:
+                return content["request"], content["task"], LearnPlan.from_dict(content["plan"])
+        return None
 
     def write_plan(self, request: str, task: str, plan: LearnPlan, labels: Labels, is_resumed: bool) -> None:
         """Write labels and plan; remove the results of another plan unless this one is resumed. Raises OutputError.
@@ -266,8 +248,8 @@ class Workspace:
         """
         for name in () if is_resumed else ("weights", "features", "models", "seen", "report"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        write_labels(self.labels, labels)  # also if resumed, because another run may have stopped after this line
         write_json(self.plan_file, {"format": FORMAT, "request": request, "task": task, "plan": plan.to_dict()})
+        write_labels(self.labels, labels)  # also if resumed, because a run may have stopped before this line
 
     def describe_data(self, labels: Labels, videos: Mapping[str, Place]) -> dict[str, Any]:
         """Return videos, seconds and labelled actions by subset, and the names of the files without their folders.
@@ -275,8 +257,7 @@ class Workspace:
         A video counts as long as its features are, and not at all if it has none.
         """
         subsets: dict[str, dict[str, Any]] = {}
-        lengths = open_features(self.features).lengths()
-        lengths = {i: length for i, length in lengths.items() if i in labels.videos}
+        lengths = {i: n for i, n in open_features(self.features).lengths().items() if i in labels.videos}
         for video_id, chunks in lengths.items():
             video = labels.videos[video_id]
             about = subsets.setdefault(video.subset, {"videos": 0, "seconds": 0.0, "labels": Counter()})

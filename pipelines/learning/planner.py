@@ -254,7 +254,7 @@ def measure_training(
         model.to(device=device).to(memory_format=torch.channels_last).train()
         optimiser = make_optimiser(model, config)
         n = config.batch_size if config.epochs else FEW_IMAGES
-        shape = (n, config.segments, CHANNELS_OF[stream], *config.size)
+        shape = (n, config.segments, CHANNELS_OF[stream], *config.input_size)
         images, labels = torch.zeros(shape, dtype=torch.uint8), torch.zeros(n, dtype=torch.long)
 
         def step() -> None:

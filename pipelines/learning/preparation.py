@@ -34,7 +34,7 @@ from lstr.pipelines.training.recogniser import NetworksToTrain, initial_weights,
 from lstr.pipelines.training.run import CONFIG
 from lstr.pipelines.training.training_videos import check_labels
 
-IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
+IMAGE_SETTINGS = ("short_side", "crop", "size", "margin")
 # Recipe, streams and flow algorithm.
 Features = tuple[str | Preset, str, Algorithm | None]
 # Defaults, with ImageNet weights: for several recordings, and for a single one, which a model of appearance would
@@ -53,21 +53,15 @@ class Learning:
     model: Path
     workspace: Workspace
     videos: Mapping[str, Place]
-    failed: Mapping[str, Failed]
-    """Videos that are skipped because they cannot be read, by id."""
+    failed: Mapping[str, Failed]  # videos that are skipped because they cannot be read, by id
     division: Division
-    settings: Mapping[str, str]
-    """Settings of the networks."""
+    settings: Mapping[str, str]  # settings of the networks
     features: Features
-    request: str
-    """A hash of all inputs; jobs with the same hash have the same result."""
-    task: str
-    """The same without the time limit."""
+    request: str  # a hash of all inputs; jobs with the same hash have the same result
+    task: str  # the same without the time limit
     plan: LearnPlan
-    is_resumed: bool
-    """Whether an earlier run has started this plan."""
-    is_finished: bool
-    """Whether the model file is already the result of this plan."""
+    is_resumed: bool  # whether an earlier run has started this plan
+    is_finished: bool  # whether the model file is already the result of this plan
 
 
 def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed | Learning, None, None]:
@@ -148,11 +142,9 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         if plan.folds != division.folds:
             division = divide(labels, present, seen, plan.folds, contents)
     else:
-        if before is None and workspace.plan_file.exists():
-            text = f"{workspace.plan_file} cannot be read, or is of another version: training starts over."
+        if workspace.plan_file.exists() and not is_same_task:
+            text = "videos, labels, options or the version of lstr have changed: training starts over."
             yield Notice(text, warning=False)
-        if before and not is_same_task:
-            yield Notice("videos, labels or options have changed: training starts over.", warning=False)
         held_out = None
         if division.folds and options.folds is None:
             with suppress(LabelsError):  # no recording can be held out if each is the only one of an action
@@ -209,7 +201,7 @@ def choose_features(options: LearnOptions) -> tuple[Features | None, dict[str, s
     if not initial or not named:
         return named, own
     recipe, streams, algorithm = named
-    preset = trainable(recipe, streams, {}, algorithm)
+    preset = trainable(recipe, streams, algorithm)
     gentle: dict[str, str] = {}
     for stream, begins in initial_weights(preset, options.init, {}).items():
         if begins.path is None:

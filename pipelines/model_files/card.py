@@ -13,7 +13,7 @@ from lstr.extractors.networks.weights_file import Origin
 from lstr.extractors.recipe import Recipe
 from lstr.labels.label_set import actions_of
 from lstr.metrics import intervals
-from lstr.metrics.actions import length_text
+from lstr.metrics.actions import sentence
 from lstr.timeline import DEFAULT
 
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
@@ -23,6 +23,15 @@ WHERE = {
     "inside": "weights in this file",
     "random": "random weights, drawn from a seed",
     "published": "published weights",
+}
+# Heads of the columns of thresholds, and how their values are written.
+RULES = {
+    "on": ("starts at", "{:.3f}"),
+    "off": ("ends below", "{:.3f}"),
+    "min_length": ("ignored below", "{:g} s"),
+    "merge_gap": ("gaps joined up to", "{:g} s"),
+    "highest": ("only if highest", "yes"),
+    "backdate": ("start reported earlier by", "{:g} s"),
 }
 # Special characters of Markdown within a line; an underscore only at the edge of a word.
 STEERING = re.compile(r"[\\`*\[\]<>&~$]|(?<![^\W_])_|_(?![^\W_])")
@@ -40,15 +49,14 @@ def card_of(document: Mapping[str, Any], file_name: str) -> str:
     environment = Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"md": escaped, "code": code}
     extra, config = document["checkpoint"]["extra"], document["config"]
-    metrics, seen = document["metrics"], document["seen"]
-    store = (extra.get("data") or {}).get("store")
-    store = {"widths": {}, **store} if isinstance(store, Mapping) else {}
+    metrics = document["metrics"]
+    stored = extra.get("data") or {}
+    store = {"widths": {}, **stored["store"]} if isinstance(stored.get("store"), Mapping) else {}
     clock = Clock.from_dict(store) if store else CLOCK
     networks = dict(sorted(document["networks"].items(), reverse=True))  # rgb, flow
     origins = [Origin(**entry["origin"]) for entry in networks.values() if "origin" in entry]
     # Videos and labelled actions by subset, as far as they are recorded
     subsets = (document.get("data") or {}).get("subsets") or {}
-    stored = extra.get("data") or {}
     if not subsets and {"videos", "chunks"} <= stored.keys():
         subsets = {"training": {"videos": stored["videos"], "seconds": clock.length(stored["chunks"])}}
     names = sorted(subsets, key=lambda name: SUBSETS.index(name) if name in SUBSETS else len(SUBSETS))
@@ -63,29 +71,25 @@ def card_of(document: Mapping[str, Any], file_name: str) -> str:
     values = {
         "document": document,
         "name": shlex.quote(plain_line(file_name)),
-        "is_demo": document.get("demo") is True,
         "actions": actions,
         "clock": clock,
         "store": store,
         "trained": table(("videos", "number", "minutes", "labelled actions"), rows),
         "labelled": table(("labelled actions", *map(code, counted)), by_class),
-        "seen": seen,
-        "files": (document.get("data") or {}).get("files") or sorted(video_id.rpartition("/")[2] for video_id in seen),
+        "files": (document.get("data") or {}).get("files") or sorted(i.rpartition("/")[2] for i in document["seen"]),
         "recipe": Recipe.from_dict(document["recipe"]) if document["recipe"] is not None else None,
         "networks": networks,
         "where": WHERE,
         "model": model_of(document),
-        "preset": extra.get("preset"),
         "n_features": sum(config[n] for n in ("rgb_dim", "flow_dim") if isinstance(config.get(n), int)),
         "width": config.get("d_model") if isinstance(config.get("d_model"), int) else None,
         "is_measured": is_measured,
-        "metrics": metrics,
         # Without measurements these entries are not read: those of older files differ.
         **(_measurements(document) if is_measured else {}),
         "thresholds": table(
-            ("class", "starts at", "ends below"),
+            ("class", *(head for head, _ in RULES.values())),
             [
-                (escaped(label), *(f"{rules[edge]:.3f}" if edge in rules else "" for edge in ("on", "off")))
+                (escaped(label), *(form.format(rules[n]) if rules.get(n) else "" for n, (_, form) in RULES.items()))
                 for label in document["classes"]
                 if (rules := (document["thresholds"] or {}).get(label)) is not None
             ],
@@ -113,16 +117,10 @@ def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
     events = metrics.get("events") or {}
     sentences, together = [], events.get("together")
     if isinstance(together, Mapping):
-        hours, n_false = events["hours"], together["false_alarms"]
-        rate = f": {_rate(n_false, hours)}" if intervals.rate_interval(n_false, hours) else ""
-        sentences.append(
-            f"Of {together['labels']} labelled actions {together['found']} were found, with {n_false} false alarms in "
-            f"{length_text(hours)} of video{rate} per hour."
-        )
+        result = sentence(events)
+        sentences.append(f"{escaped(result[0].upper() + result[1:])}.")
         if (f1 := together["iou"]["0.3"]["f1"]) is not None:
             sentences.append(f"F1 is {f1:.2f}{_interval((together.get('interval') or {}).get('f1'), 2)}.")
-        if (delay := (together.get("delay") or {}).get("p50")) is not None:
-            sentences.append(f"Half of the found actions were reported within {delay:.1f} s of their start.")
     found, scored = events.get("per_class") or {}, metrics["lstr"].get("per_class") or {}
     rows = []
     for label in (label for label in document["classes"] if label in scored or label in found):
@@ -130,30 +128,22 @@ def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
         caught = f"{counts['found']} of {counts['labels']}" if counts.get("labels") else ""
         accuracy = _number(((counts.get("iou") or {}).get("0.3") or {}).get("f1"), 2)
         accuracy += _interval((counts.get("interval") or {}).get("f1"), 2)
-        rate = _rate(counts["false_alarms"], events["hours"]) if counts and events.get("hours") else ""
+        per_hour = ""
+        if counts and (edges := intervals.rate_interval(counts["false_alarms"], events["hours"])):
+            rate, within = counts["false_alarms"] / events["hours"], intervals.interval_text(edges)
+            per_hour = f"{rate:.{0 if rate >= 10 else 2}f} [{within}]" if rate else within
         average = _number((scored.get(label) or {}).get("AP"))
-        rows.append((escaped(label), average, caught, accuracy, str(counts.get("false_alarms", "")), rate))
-    heads = ("class", "AP", "found", "F1", "false alarms", "per hour")
-    width = len(heads) if found else 2
+        rows.append((escaped(label), average, caught, accuracy, str(counts.get("false_alarms", "")), per_hour))
     variants, taken = [], document.get("taken")
     for one in sorted(document.get("tried") or (), key=lambda one: -one["mAP"]):
         variants.append((escaped(one["model"]), _number(one["mAP"]), "this file" if one["model"] == taken else ""))
     return {
         "means": table(("per frame", "mAP", "mcAP"), means),
         "events": " ".join(sentences),
-        "classes": table(heads[:width], [row[:width] for row in rows]),
-        "testing": [i for i, subset in (document.get("videos") or {}).items() if subset == "testing"],
+        "classes": table(("class", "AP", "found", "F1", "false alarms", "per hour"), rows),
+        "testing": [i for i, subset in document.get("videos", {}).items() if subset == "testing"],
         "variants": table(("model, on the same videos", "mAP", ""), variants),
     }
-
-
-def _rate(count: int, hours: float) -> str:
-    """Return false alarms per hour with the interval of their count."""
-    edges = intervals.rate_interval(count, hours)
-    if edges is None:
-        return ""
-    within = intervals.interval_text(edges)
-    return f"{count / hours:.{0 if count / hours >= 10 else 2}f} [{within}]" if count else within
 
 
 def _number(value: Any, digits: int = 3) -> str:
@@ -186,18 +176,17 @@ def code(text: object) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are Markdown themselves; empty without rows."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-    return text if len(lines) > 2 else ""
+    """Return a table of cells that are Markdown themselves, without columns that are empty; empty without rows."""
+    columns = [(head, "---", *cells) for head, *cells in zip(heads, *rows, strict=True) if any(cells)]
+    lines = zip(*columns, strict=True)
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def model_of(document: Mapping[str, Any]) -> str:
     """Return the kind of a file's model, in words; for an average how many there are of each kind."""
     if document["config"].get("kind") != "average":
         return f"a model of kind {document['config'].get('kind', 'lstr')}"
-    members = document["checkpoint"]["extra"].get("members")
-    kinds = Counter(one["kind"] for one in members) if members else Counter[str]()
+    kinds = Counter(one["kind"] for one in document["checkpoint"]["extra"].get("members") or ())
     if len(kinds) == 1:
         return f"an average of {kinds.total()} models of kind {next(iter(kinds))}"
     each = " and ".join(f"{n} of kind {kind}" for kind, n in kinds.items())

@@ -80,6 +80,11 @@ def export(
     model = open_model(model_path)
     if model.exported is not None:
         raise CheckpointError(f"{model.path} is already exported.", "use the model file that it was exported from.")
+    if not model.networks:
+        raise CheckpointError(
+            f"{model.path} was trained on features of another program, so it has no networks to export.",
+            "use it with torch, or train a model on features that `lstr extract` made.",
+        )
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         message = f"`lstr export` needs the package {missing[0]}, which is not installed."
         raise NetworkRuntimeError(message, install_hint("onnxruntime"))

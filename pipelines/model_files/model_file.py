@@ -10,23 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
 
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.networks.archive import (
-    CARD,
-    COPY_HINT,
-    DOCUMENT,
-    FOREIGN,
-    GRAPH,
-    SUFFIX,
-    TENSORS,
-    Archive,
-    is_archive,
-)
+from lstr.extractors.networks.archive import CARD, COPY_HINT, DOCUMENT, GRAPH, SUFFIX, TENSORS, Archive, is_archive
 from lstr.extractors.networks.manifest import PublishedFile, read_manifest
 from lstr.extractors.networks.network import is_network_name
 from lstr.extractors.networks.weights_file import Origin, WeightSources
@@ -41,7 +31,7 @@ from lstr.loaded_checkpoint import TENSORS as OF_MODEL
 STEP = "lstr"  # name of the graph of a model's step; those of networks have the names of their streams
 MODEL = f"lstr{TENSORS}"
 SEPARATOR = "/"  # between calibration, stream and tensor in the names of the model's tensors
-# The entries of model.json that every model file has
+# The entries of model.json that code relies on
 _Network = TypedDict("_Network", {"from": Literal["inside", "random", "published"], "network": str, "weights": str})
 
 
@@ -61,6 +51,7 @@ class _Document(TypedDict):
     thresholds: dict[str, Rule] | None
     metrics: dict
     checkpoint: _Stored
+    videos: NotRequired[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -124,9 +115,10 @@ class ModelFile:
         with refusals(self.path):
             return card_of(self.about, self.path.name)
 
-    def has_inside(self, stream: str) -> bool:
-        """Return whether it holds the weights of a stream's network."""
-        return self.networks.get(stream) == "inside"
+    @property
+    def inside(self) -> list[str]:
+        """The streams whose networks have their weights in this file."""
+        return [stream for stream, where in self.networks.items() if where == "inside"]
 
     def checkpoint(self, device: str | None = None, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
         """Its checkpoint, the model on `device` (the CPU without one). Raises CheckpointError."""
@@ -147,7 +139,6 @@ class ModelFile:
                 f"{self.path} was exported: its graphs cannot be inspected or trained.",
                 "use the model file that it was exported from.",
             )
-        about = self.about["checkpoint"]
         own: dict[str, Any] = {}
         calibration: dict[str, dict[str, Any]] = {}
         with refusals(self.path):
@@ -157,15 +148,9 @@ class ModelFile:
                     calibration.setdefault(stream, {})[of_stream] = tensor
                 else:
                     own[name] = tensor
-        parts = {
-            "config": self.about["config"],
-            "classes": list(self.classes),
-            "recipe": self.about["recipe"],
-            "metrics": about["metrics"],
-            "extra": self.extra,
-            "versions": about["versions"],
-        }
-        texts = {name: json.dumps(value) for name, value in parts.items()}
+        stored = {**self.about, **self.about["checkpoint"], "extra": self.extra}
+        names = ("config", "classes", "recipe", "metrics", "extra", "versions")
+        texts = {name: json.dumps(stored[name]) for name in names}
         return {"format": FORMAT, **texts, CALIBRATION: calibration, OF_MODEL: own}
 
     def network_sources(self) -> WeightSources:
@@ -178,7 +163,7 @@ class ModelFile:
 
     def source(self, stream: str) -> str | None:
         """Return where the weights of one stream's network come from; None for random weights, drawn from a seed."""
-        if self.has_inside(stream):
+        if stream in self.inside:
             return str(self.path)
         if self.networks.get(stream) == "published":
             from lstr.extractors.networks.published import place_of  # with the code that downloads weights
@@ -233,7 +218,7 @@ def open_model(path: str | Path) -> ModelFile:
         if not set(model.networks) <= set(recipe.streams if recipe else ()):
             raise ValueError("networks of other streams than its recipe")
         if fault := fault_of_rules(about["classes"], about["thresholds"]):
-            raise WeightsError(f"{path} cannot be used: {fault}.", FOREIGN)
+            raise ValueError(fault)
         if model.exported is not None:
             from lstr.exported import StepDescription  # not needed for other models
 
@@ -303,19 +288,15 @@ def validation_videos(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> l
         metrics: The metrics of a checkpoint, as written by `lstr train`.
         about: The model.json of `lstr learn`; empty for other files.
     """
-    subsets = about.get("videos")
-    named = [i for i, subset in subsets.items() if subset == "validation"] if isinstance(subsets, dict) else []
+    named = [i for i, subset in about.get("videos", {}).items() if subset == "validation"]
     return [*(metrics.get("validation_videos") or ()), *named]
 
 
 def assumptions_of(loaded: Checkpoint) -> list[str]:
     """Return a sentence about settings that are missing in a published checkpoint; empty if all are known."""
-    if not loaded.assumed:
-        return []
     values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())
-    return [
-        f"{loaded.path} does not state {values}: the published defaults are used; change them with the settings model.…"
-    ]
+    text = f"{loaded.path} does not state {values}: the published defaults are used; change them with the settings"
+    return [f"{text} model.…"] if values else []
 
 
 @contextmanager

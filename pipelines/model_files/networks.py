@@ -153,11 +153,8 @@ def store_in_words(store: Mapping[str, Any]) -> str:
 
 def mismatch_warnings(loaded: Checkpoint, different: list[str]) -> list[str]:
     """Return a warning if a recipe differs from the checkpoint's recipe."""
-    if not different:
-        return []
-    return [
-        f"{loaded.path} was trained on features of another recipe ({'; '.join(different)}): its scores can be wrong."
-    ]
+    text = f"{loaded.path} was trained on features of another recipe ({'; '.join(different)}): its scores can be wrong."
+    return [text] if different else []
 
 
 def networks_of(
@@ -182,16 +179,13 @@ def networks_of(
         WeightsError: The weights are missing.
     """
     recipe = recipe_of(loaded)
-    if recipe is None and loaded.store:
-        raise CheckpointError(
-            f"{loaded.path} was trained on features of another program{store_in_words(loaded.store)}, which lstr "
-            "cannot compute from a video.",
-            "use a folder of such features instead of a video.",
-        )
     if recipe is None:
+        reason = "does not record the recipe of its features"
+        if loaded.store:
+            reason = f"was trained on features of another program{store_in_words(loaded.store)}"
         raise CheckpointError(
-            f"{loaded.path} does not record the recipe of its features, so it cannot score raw video.",
-            "use a feature folder instead of a video, or train with `lstr train` on extracted features.",
+            f"{loaded.path} {reason}, so it cannot score raw video.",
+            "use a folder of such features instead of a video, or train with `lstr train` on extracted features.",
         )
     requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
     given = {stream: path for stream, path in weights.items() if path}

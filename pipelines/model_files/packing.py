@@ -14,20 +14,13 @@ from lstr.average import Columns, average
 from lstr.checkpoint import FORMAT, interpret, read, save, write_atomically
 from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
 from lstr.extractors.networks import weights_file
-from lstr.extractors.networks.archive import (
-    CARD,
-    TENSORS,
-    Archive,
-    Part,
-    is_archive,
-    member_path,
-    write_archive,
-)
+from lstr.extractors.networks.archive import CARD, TENSORS, Archive, Part, member_path, write_archive
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.manifest import origin_of
+from lstr.extractors.networks.weights_folder import write_weights
 from lstr.extractors.recipe import differences
-from lstr.files.atomic import replacing, sweep, unwritable, write_bytes, write_tensors, write_text
-from lstr.files.content import read_text, write_json
+from lstr.files.atomic import replacing, sweep, unwritable, write_bytes, write_tensors
+from lstr.files.content import SURROGATE, read_object
 from lstr.files.home import home
 from lstr.loaded_checkpoint import CALIBRATION
 from lstr.loaded_checkpoint import TENSORS as OF_MODEL
@@ -46,7 +39,6 @@ from lstr.pipelines.model_files.model_file import (
 from lstr.pipelines.model_files.networks import find_networks, recipe_of
 
 AVERAGE_HINT = "average models that were trained with the same labels on features of the same networks."
-METRICS_HINT = "use what `lstr evaluate MODEL FEATURES --labels FILE --json` prints."
 # Entries of model.json that only `write_model` makes
 OWN = tuple("lstr classes recipe config thresholds networks seen checkpoint members format".split())
 
@@ -177,9 +169,8 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
     metrics = {name: list(dict.fromkeys(ids)) for name, ids in named.items() if ids}
     places: dict[str, str] = {}
     for member in members:
-        if is_archive(member.path):
-            packed = open_model(member.path)
-            places |= {stream: str(member.path.absolute()) for stream in packed.networks if packed.has_inside(stream)}
+        if is_model(member.path):
+            places |= dict.fromkeys(open_model(member.path).inside, str(member.path.absolute()))
         else:
             places |= {stream: str(Path(place).absolute()) for stream, place in find_networks(member).items() if place}
     extra: dict[str, Any] = {"networks": {stream: {"path": place} for stream, place in places.items()}}
@@ -266,13 +257,13 @@ def checkpoint_of(run: Path) -> Path:
 
 def metrics_from(path: str | Path) -> dict[str, Any]:
     """Read the metrics that `lstr evaluate --json` printed into a file. Raises MissingPathError for any other file."""
-    try:
-        document = json.loads(read_text(Path(path)))
-        json.dumps(document, ensure_ascii=False).encode()  # the card holds them: no lone surrogate
-    except (OSError, ValueError, RecursionError) as error:
-        raise MissingPathError(f"{path} is not a readable JSON file ({error}).", METRICS_HINT) from error
-    if not isinstance(document, dict) or not isinstance(document.get("lstr"), dict):
-        raise MissingPathError(f"{path} does not contain the metrics of one model.", METRICS_HINT)
+    document = read_object(Path(path)) or {}
+    is_text = not SURROGATE.search(json.dumps(document, ensure_ascii=False))  # else no card could hold it
+    if not is_text or not isinstance(document.get("lstr"), dict):
+        raise MissingPathError(
+            f"{path} does not contain the metrics of one model.",
+            "use what `lstr evaluate MODEL FEATURES --labels FILE --json` prints.",
+        )
     return document
 
 
@@ -289,20 +280,15 @@ def unpack_model(path: str | Path, folder: str | Path) -> Path:
     content = model.content()
     write_bytes(folder / CARD, [Archive(path).read(CARD)])  # as it is: it may be in no encoding at all
     weights, cards = folder / "weights", {}
-    inside = [stream for stream in model.networks if model.has_inside(stream)]
-    for stream in inside:
+    for stream in model.inside:
         member = member_path(model.path, stream)
         with replacing(weights / weights_file.file_name(stream)) as temporary:
             write_tensors(temporary, weights_file.read_content(member))
         if card := weights_file.read_card(member):
             cards[stream] = card
-    if inside and len(cards) == len(inside):  # else they are files of other programs, not a folder of `lstr finetune`
-        write_text(weights / "recipe.json", model.recipe.narrowed(inside).without_folds().to_json() + "\n")
-        card = cards[inside[0]]
-        about = {"format": weights_file.FORMAT, "name": card.name, "classes": list(card.classes), "streams": inside}
-        metrics = {stream: {"all": {"mAP": found.mAP}} for stream, found in cards.items()}
-        write_json(
-            weights / weights_file.DESCRIPTION, {**about, "folds": {}, "training": dict(card.seen), "metrics": metrics}
-        )
+    if cards and len(cards) == len(model.inside):  # else they are files of other programs
+        metrics = {stream: {"all": {"mAP": card.mAP}} for stream, card in cards.items()}
+        recipe, seen = model.recipe.narrowed(cards), cards[model.inside[0]].seen
+        write_weights(weights, recipe, {}, seen, {"metrics": metrics})
     write_atomically(folder / "checkpoint.pt", content)
     return folder

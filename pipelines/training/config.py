@@ -93,18 +93,15 @@ class TrainConfig(Settings, frozen=True):
 def learning_rate(step: int, steps: int, lr: float, warmup: float, kind: str = "paper") -> float:
     """Return the learning rate of one of `steps` steps; `lr` is the highest rate.
 
-    `warmup` is the share of steps with a rising rate. `kind` is `paper`: from 0 linearly to `lr`, then half a cosine to
-    0 (paper, section 4.2); `published`: half a cosine over all steps, times a rise from 0.3 to 1, both one step ahead,
-    because the published scheduler counts its initialisation; `onecycle`: half a cosine from `lr` / 25 up to `lr`, then
-    one down to `lr` / 250,000 (GateHUB's code, PyTorch's defaults); or `constant`.
+    `warmup` is the share of steps with a rising rate, and `kind` a `TrainConfig.schedule` other than `tenths`.
     """
     if kind == "constant":
         return lr
     warm = warmup * steps
-    if kind == "published":
+    if kind == "published":  # one step ahead, because the published scheduler counts its initialisation
         rise = 0.3 + 0.7 * min(1.0, (step + 1) / warm) if warm else 1.0
         return lr * rise * 0.5 * (1 + math.cos(math.pi * (step + 1) / steps))
-    if kind == "onecycle":
+    if kind == "onecycle":  # PyTorch's defaults: a rise from `lr` / 25, and a fall to `lr` / 250,000
         peak, last = max(warm - 1, 0.0), steps - 1
         up = step <= peak and peak > 0
         low = lr / 25 if up else lr / 25 / 1e4

@@ -119,8 +119,6 @@ class FinetuneOptions(VideoOptions):
     subset: str = "training"
     eval_subset: str | None = None
     """The subset that chooses the epoch; None for `validation` if it exists, else one in five training videos."""
-    networks: Mapping[str, str] = field(default_factory=dict)
-    """Names of other networks than those of the recipe, by stream."""
     resume: bool = False
 
 
@@ -129,10 +127,8 @@ class Finetuned:
     """The result of a finetuning."""
 
     weights: WeightsFolder
-    failed: Sequence[Failed] = ()
-    """Videos that were skipped because they cannot be read"""
-    n_videos: int = 0
-    """including those"""
+    failed: Sequence[Failed] = ()  # videos that were skipped because they cannot be read
+    n_videos: int = 0  # including those
 
 
 Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Step | Finished[Finetuned]
@@ -191,7 +187,7 @@ def run_job(
         if options.resume:
             yield Notice(f"{output} contains no run to resume: a new one starts.", warning=False)
     features = options.recipe or "fast", options.stream or "both", options.algorithm
-    networks = settle(features, options.settings, options.init, device, options.networks, options.inits)
+    networks = settle(features, options.settings, options.init, device, options.inits)
     found, labels = yield from options.read()
     yield from options.check(labels, found)
     training, validation, unused, absent = training_videos.parts_of(labels, found, options.subset, options.eval_subset)
@@ -204,14 +200,14 @@ def run_job(
     )
     used = {i: found[i] for i in (*training, *validation)}
 
-    def pairs_of(present: Mapping[str, str]) -> tuple[list[Pair], dict[str, int], str]:
-        """Return the pairs, the folds, and a warning; present: SHA-256 of the readable videos by id."""
+    def pairs_of(present: Mapping[str, str]) -> tuple[list[Pair], dict[str, int]]:
+        """Return the pairs and the folds; present: SHA-256 of the readable videos by id."""
         ids = [i for i in training if i in present]
-        warning = training_videos.check_labels(labels, ids, options.labels_named)
+        training_videos.check_labels(labels, ids, options.labels_named)
         if options.folds:
             training_videos.check_blind(networks.initial, present)
         chosen_by = [i for i in validation if i in present]
-        return *training_videos.make_pairs(labels, ids, chosen_by, options.folds or 0, present, spare), warning
+        return training_videos.make_pairs(labels, ids, chosen_by, options.folds or 0, present, spare)
 
     folder = Path(options.cache) if options.cache else home() / "chunks"
     cache = ChunkCache(folder, training_videos.chunks_of(networks.preset), options.cache_size)
@@ -230,23 +226,24 @@ def run_job(
         cached = training_videos.find_cached(cache, known)
     shown = [cached[i].chunks.shape for i in training if i in cached]
     networks = networks.seeing(shape_of((width, height) for *_, height, width in shown))
-    pairs, folds, warning = pairs_of(known)
-    if warning:
-        yield Notice(warning)
+    pairs, folds = pairs_of(known)
     whole = pairs[0]
+    if len(whole.training) == 1:
+        yield Notice(f"the only training video is {whole.training[0]!r}: the networks may work on that video only.")
     counts = f"{len(whole.training)} training videos, {len(whole.validation)} validation videos"
     folds_text = f", {len(pairs) - 1} folds" if len(pairs) > 1 else ""
     yield Notice(f"{counts}, {len(labels.classes)} classes{folds_text}", warning=False)
     for stream, config in networks.configs.items():
         begins = networks.initial[stream]
         origin = f"the {'RGB ' if begins.crossed else ''}weights of {begins.path}" if begins.path else "random weights"
-        images = f"images of {' × '.join(map(str, config.size))} pixels, in {config.precision}"
+        images = f"images of {' × '.join(map(str, config.input_size))} pixels, in {config.precision}"
         yield Notice(f"{stream}: up to {config.epochs} epochs from {origin}, {images}", warning=False)
         if options.init not in (None, RANDOM) and not begins.path:
             yield Notice(f"{options.init} does not fit the {stream} network, which starts from random weights.")
-    for pair in pairs[1:]:
+    for pair in pairs:
         if missing := training_videos.unlearnt(pair.training, labels):
-            yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")
+            where, what = f"without fold {pair.fold} " if pair.fold else "", few(missing)
+            yield Notice(f'{where}no training video shows {what}: add videos of them, or leave them out of "classes".')
     limit = None
     if options.seconds is not None:
         limit = TimeLimit(options.seconds - (perf_counter() - started), later, planned)

@@ -23,6 +23,7 @@ from lstr.labels.label_set import AMBIGUOUS, without_ambiguous
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.failures import NO_MEMORY
 from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray, network_overlap, streams_of
 from lstr.pipelines.features.output_folder import read_calibration
 from lstr.pipelines.model_files.networks import ARRAYS, recorded_weights
@@ -36,7 +37,6 @@ from lstr.pipelines.training.window_samples import Batch, InMemoryFeatures, Piec
 from lstr.windows.windows import Supervision, WindowIndices, Windows, totals_of
 
 MAX_CLASS_ROWS = 1000  # chunks of a class that a kind gets before its first step
-NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")  # in a RuntimeError of torch
 
 
 class Learner(Run):
@@ -161,7 +161,7 @@ class Learner(Run):
             if self.average:
                 with torch.no_grad():
                     torch._foreach_lerp_([*self.average.values()], [*self.model.parameters()], 1 - config.average)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        except (MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not any(words in str(error) for words in NO_MEMORY):
                 raise
             raise LstrError(

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -12,7 +13,7 @@ from lstr.extractors.devices import fast_precision
 from lstr.extractors.networks.crops import View
 from lstr.extractors.networks.network import FEW_WEIGHTS, RESNET50, SMALLEST, Network, find_network
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
-from lstr.extractors.streams import COMPARING, STREAMS
+from lstr.extractors.streams import STREAMS
 from lstr.pipelines.features.recipes import choose_recipe
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
@@ -43,9 +44,8 @@ class FinetuneConfig(Settings, frozen=True):
     """Steps in which the rate rises; then half a cosine to 0. 0 for a twentieth of all steps."""
     dropout: Share = 0.5
     """Before the classifier."""
-    partial_bn: bool | None = None
-    """Whether all batch norms but the first keep their statistics (TSN, section 3.3); None for when the network
-    begins with trained weights. Random weights have no statistics worth keeping."""
+    partial_bn: bool = False
+    """Whether all batch norms but the first keep their statistics (TSN, section 3.3), which random weights have not."""
     mirror: bool = True
     """Whether images are mirrored half of the time; not where left and right are different actions."""
     mixup: Amount = 0.4
@@ -63,19 +63,18 @@ class FinetuneConfig(Settings, frozen=True):
     """How evenly classes are drawn: the probability of a class is divided by its number of samples to this power. 1 (or
     true) draws all classes equally often, 0 (or false) in proportion to their samples."""
     crop_range: Amount = 0.0
-    """How many times larger than `short_side`, or than height and width, images are before what the network sees is cut
-    from anywhere in them; 0 cuts parts of TSN's four sizes in 13 places."""
+    """How many times larger than `short_side`, or than `size`, images are before what the network sees is cut from
+    anywhere in them; 0 cuts parts of TSN's four sizes in 13 places."""
     zoom: OneOrMore = 1.0
     """Maximum zoom of crops, as if the camera were nearer: the size of a crop is drawn between the input of the network
     divided by this factor and the whole image of `crop_range`. 1 always takes the input of the network."""
     short_side: Positive = 64
     """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
     crop: Positive = 64
-    height: Count = 0
-    """Height of the network's input from the whole frame, in pixels, like `width`; 0 for a square of `crop` pixels."""
-    width: Count = 0
+    size: tuple[int, ...] = ()
+    """Height and width of the network's input from the whole frame, as in `112,149`; empty for a square of `crop`."""
     margin: OneOrMore = 1.15
-    """The frame is resized to this many times height and width; features use its centre."""
+    """The frame is resized to this many times `size`; features use its centre."""
     early_size: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """Sides of images in the first half of the epochs, relative to the later ones; small images take less time."""
     precision: Literal["fast", "float32", "bf16"] = "fast"
@@ -85,10 +84,9 @@ class FinetuneConfig(Settings, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if bool(self.height) != bool(self.width) or 0 < min(self.height, self.width) < SMALLEST:
-            raise ConfigError(
-                f"height is {self.height} and width is {self.width}.", f"use {SMALLEST} pixels or more, or 0 for both."
-            )
+        if self.size and (len(self.size) != 2 or min(self.size) < SMALLEST):
+            hint = f"use a height and a width of {SMALLEST} pixels or more, as in size=112,149."
+            raise ConfigError(f"size is {','.join(map(str, self.size))}.", hint)
         if 0 < self.crop_range < 1:
             raise ConfigError(f"crop_range is {self.crop_range}.", "use 1 or more, or 0 for crops of four sizes.")
         if self.zoom > 1 and not self.crop_range:
@@ -114,41 +112,38 @@ class FinetuneConfig(Settings, frozen=True):
         return self.epochs * self.draws_of(n_chunks) * self.segments
 
     @property
-    def size(self) -> tuple[int, int]:
+    def input_size(self) -> tuple[int, int]:
         """Height and width of what the network sees, in pixels."""
-        return (self.height, self.width) if self.height else (self.crop, self.crop)
+        height, width = self.size or (self.crop, self.crop)
+        return height, width
 
     def size_in(self, epoch: int) -> tuple[int, int]:
         """Height and width of the images of an epoch, in pixels."""
-        height, width = self.size
+        height, width = self.input_size
         share = self.early_size if epoch < self.epochs // 2 else 1.0
         return round(share * height), round(share * width)
 
     @property
     def mean_area(self) -> float:
-        """Pixels of an image, as a mean over all epochs and relative to those of `size`."""
+        """Pixels of an image, as a mean over all epochs and relative to those of `input_size`."""
         areas = [math.prod(self.size_in(epoch)) for epoch in range(self.epochs)]
-        return sum(areas) / max(1, len(areas) * math.prod(self.size))
+        return sum(areas) / max(1, len(areas) * math.prod(self.input_size))
 
     @property
     def view(self) -> View:
         """How an image is resized and its centre is cropped."""
-        return View(self.size, 1, short_side=None if self.height else self.short_side, margin=self.margin)
+        return View(self.input_size, 1, short_side=None if self.size else self.short_side, margin=self.margin)
 
     @property
     def training_view(self) -> View:
         """How an image is resized for training, before a random crop."""
-        if self.height:
-            return View(self.size, 1, margin=self.crop_range or self.margin)
-        return View(self.size, 1, short_side=round(self.short_side * (self.crop_range or 1)))
+        if self.size:
+            return View(self.input_size, 1, margin=self.crop_range or self.margin)
+        return View(self.input_size, 1, short_side=round(self.short_side * (self.crop_range or 1)))
 
 
-# From random weights, by stream; the first two found on a fold of UT-Interaction (benchmarks/finetuned.py).
-RANDOM = {
-    "flow": FinetuneConfig(partial_bn=False),
-    "rgb": FinetuneConfig(partial_bn=False, epochs=20, colour=0.5),
-    **dict.fromkeys(COMPARING, FinetuneConfig(partial_bn=False)),
-}
+# From random weights, by stream; those of flow and rgb found on a fold of UT-Interaction (benchmarks/finetuned.py).
+RANDOM = {**dict.fromkeys(STREAMS, FinetuneConfig()), "rgb": FinetuneConfig(epochs=20, colour=0.5)}
 # From trained weights; after the published TSN (Wang et al. 2016, section 4.1; its batch is 256, its rate falls in
 # steps), and not measured here, for want of such weights.
 PUBLISHED = FinetuneConfig(
@@ -175,7 +170,6 @@ PICTURES = FinetuneConfig(
     weight_decay=0.02,
     warmup_steps=30,
     dropout=0.0,
-    partial_bn=False,
     contrast=0.3,
     brightness=20.0,
     shake=0.006,
@@ -188,13 +182,18 @@ PICTURES = FinetuneConfig(
 )
 
 
-def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | None], algorithm: str | None) -> Preset:
-    """The preset or recipe file that features will be made by, with other networks or flow; `choose_recipe` has both.
+def trainable(
+    recipe: str | Preset,
+    stream: str,
+    algorithm: str | None,
+    networks: Mapping[str, str] = MappingProxyType({}),
+    precision: str | None = None,
+) -> Preset:
+    """Return the preset or recipe file that features will be made by, with changes as for `choose_recipe`.
 
-    stream: `rgb`, `flow` or `both`. Raises RecipeError where it is a whole recipe, with networks already trained, or
-    has a network that cannot be trained here.
+    Raises RecipeError for a whole recipe with trained networks, or a network that cannot be trained here.
     """
-    preset = choose_recipe(recipe, stream, networks, algorithm)
+    preset = choose_recipe(recipe, stream, networks, algorithm, precision)
     if not isinstance(preset, Preset):
         raise RecipeError(
             f"{recipe} is a complete recipe with trained networks.",
@@ -258,8 +257,8 @@ def resolve(
     configs = {}
     for stream in preset.streams:
         alone = {n.partition(".")[2]: value for n, value in settings.items() if n.startswith(f"{stream}.")}
-        height, width = preset.parts[stream].size or (0, 0)
-        seen = {"height": height, "width": width, **({"margin": preset.parts[stream].margin} if height else {})}
+        part = preset.parts[stream]
+        seen = {"size": part.size, "margin": part.margin} if part.size else {}
         stays = plain[stream].epochs == 0  # unless epochs of its own are set
         of_all = {name: value for name, value in shared.items() if not (stays and name == "epochs")}
         config = override(plain[stream], {**own, **seen, **of_all, **alone})
@@ -269,21 +268,19 @@ def resolve(
         if not all(map(networks[stream].fits, config.size_in(0))):
             config = config.replace(early_size=1.0)
         configs[stream] = config
-    sizes = {(config.short_side, config.crop) for config in configs.values() if not config.height}
+    sizes = {(config.short_side, config.crop) for config in configs.values() if not config.size}
     if len(sizes) > 1:
         sentence = "The streams that see a square have images of different sizes."
         raise ConfigError(sentence, "set the same short_side and crop for all.")
     short_side, crop = sizes.pop() if sizes else (preset.short_side, preset.crop)
-    for stream, network in networks.items():
-        if not all(map(network.fits, size := configs[stream].size)):
-            seen_as = f"height and width are {size[0]} and {size[1]}" if configs[stream].height else f"crop is {crop}"
-            raise ConfigError(f"{seen_as}, which does not fit the layers of {network.name}.", f"use {network.sides}.")
     changed = {}
     for stream, config in configs.items():
-        part = preset.parts[stream]
-        if not config.mirror and part.crops == 2:  # nor is a feature then to be of a mirror image
-            part = replace(part, crops=1)
-        sized = {"size": config.size, "margin": config.margin} if config.height else {"size": None, "margin": 1.0}
-        named = {"height", "width"} & {name.removeprefix(f"{stream}.") for name in settings}
-        changed[stream] = replace(part, **sized, follows=part.follows and not named)
+        part, network = preset.parts[stream], networks[stream]
+        if not all(map(network.fits, config.input_size)):
+            seen_as = f"size is {','.join(map(str, config.size))}" if config.size else f"crop is {crop}"
+            raise ConfigError(f"{seen_as}, which does not fit the layers of {network.name}.", f"use {network.sides}.")
+        crops = part.crops if config.mirror or part.crops != 2 else 1  # nor is a feature then to be of a mirror image
+        size, margin = (config.input_size, config.margin) if config.size else (None, 1.0)
+        follows = part.follows and not {"size", f"{stream}.size"} & settings.keys()
+        changed[stream] = replace(part, crops=crops, size=size, margin=margin, follows=follows)
     return replace(preset.having(changed), short_side=short_side, crop=crop), configs

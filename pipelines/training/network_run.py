@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import learning_rate
 from lstr.pipelines.training.network_samples import Images, SampleSet, samples_of, single_chunks
 from lstr.pipelines.training.recogniser import NetworksToTrain, Recogniser, batch_norms, make_optimiser, recogniser
-from lstr.pipelines.training.run import NETWORK_STATES, Run, RunFolder, Step, keep_freed_memory
+from lstr.pipelines.training.run import NETWORK_STATES, Position, Run, RunFolder, Step, keep_freed_memory
 from lstr.pipelines.training.training_videos import Pair
 from lstr.pipelines.training.window_samples import read_ahead
 
@@ -110,7 +109,7 @@ class Training:
     networks: NetworksToTrain
     labels: Labels
     videos: Mapping[str, CachedVideo]  # by id: all that any pair learns from or is chosen by
-    pairs: list[Pair]
+    pairs: list[Pair]  # of all videos, then without each fold
     folds: Mapping[str, int]
     limit: TimeLimit | None = None  # of all networks together
 
@@ -152,30 +151,26 @@ def train_network(
     Args:
         limit: the maximum training time, after which the network ends; it learns for one epoch at least.
 
-    Raises:
-        LabelsError: its videos show no action.
-        ConfigError: there are fewer samples than processes.
-        LstrError: the loss is not finite.
-        CacheError: a chunk is damaged.
+    Raises LabelsError if its videos show no action, ConfigError for fewer samples than processes, LstrError for a loss
+    that is not finite, and CacheError for a damaged chunk.
     """
     stream, networks = network.stream, training.networks
     config, preset, initial = networks.configs[stream], networks.preset.parts[stream], networks.initial[stream]
-    pair = next(pair for pair in training.pairs if pair.fold == network.fold)
+    pair = training.pairs[network.fold or 0]
     model = recogniser(stream, preset, len(training.labels.classes), config, initial)
     model.to(device=device).to(memory_format=torch.channels_last)
     seen = {**initial.seen, **(training.sha256(sorted({*pair.training, *pair.validation})) if config.epochs else {})}
     name, classes = fit_name(network.folder), training.labels.classes
-    card = ModelCard(name, stream, preset.network, classes, seen, None, pair.fold, initial.origin)
-    result: dict[str, Any] = {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0}
+    card = ModelCard(name, stream, preset.network, classes, seen, None, network.fold, initial.origin)
+    at = Position()
     if config.epochs:
-        run = NetworkRun(training, network, pair, model, card, limit)
+        run = NetworkRun(training, network, model, card, limit)
         yield from run.train()
         at = run.position
-        result = {"mAP": at.best, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
-        result["seconds"] = round(at.seconds, 2)
     if ranks.is_first():
-        write_json(network.result_file, result)
-        write_network(network.folder, model.state_dict(), replace(card, mAP=result["mAP"]))
+        result = {"mAP": at.best, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
+        write_json(network.result_file, {**result, "seconds": round(at.seconds, 2)})
+        write_network(network.folder, model.state_dict(), replace(card, mAP=at.best))
         (network.folder / network.run.state).unlink(missing_ok=True)
     ranks.wait_for_all()
 
@@ -187,23 +182,19 @@ class NetworkRun(Run):
         card: what its state, which is also a weights file of its last epoch, says about itself.
         limit: maximum training time; None without a limit.
 
-    Raises LabelsError if its videos show no action, ConfigError for fewer samples than processes.
+    Raises LabelsError and ConfigError as `train_network`.
     """
 
     model: Recogniser
     free_saves = 10
 
     def __init__(
-        self,
-        training: Training,
-        network: NetworkFiles,
-        pair: Pair,
-        model: Recogniser,
-        card: ModelCard,
-        limit: TimeLimit | None,
+        self, training: Training, network: NetworkFiles, model: Recogniser, card: ModelCard, limit: TimeLimit | None
     ):
+        pair = training.pairs[network.fold or 0]
         self.config, self.labels, self.limit = training.networks.configs[network.stream], training.labels, limit
-        self.name, self.stream, self.folder, self.card = network.name, network.stream, network.run, card
+        self.name = self.stage = network.name
+        self.stream, self.folder, self.card = network.stream, network.run, card
         classes = self.labels.classes
         self.validation = {i: training.videos[i] for i in pair.validation}
         videos = {i: training.videos[i] for i in pair.training}
@@ -248,10 +239,9 @@ class NetworkRun(Run):
                 keep_freed_memory(self.device.type),
                 closing(read_ahead(keys, self.data.batch, self.loaders)) as self._batches,
             ):
-                for event in self.train_steps(self.folder.log if ranks.is_first() else None):
-                    yield replace(event, stage=self.name) if isinstance(event, Step) else event
+                yield from self.train_steps(self.folder.log if ranks.is_first() else None)
         except CacheError as error:
-            hint = "run the same command again with --resume to compute it again."
+            hint = "run the same command again, `lstr finetune` with --resume, to compute it again."
             raise CacheError(str(error), hint) from error
         if self.best:
             self.model.load_state_dict(self.best)
@@ -323,9 +313,9 @@ class NetworkRun(Run):
         jobs = (places[at : at + SCORED_IMAGES] for at in range(0, len(places), SCORED_IMAGES))
 
         def read(chunks: Sequence[tuple[CachedVideo, int]]) -> torch.Tensor:
-            """Return images (n, 1, C, *config.size)."""
+            """Return images (n, 1, C, *config.input_size)."""
             images = (view.fitted(video.picture(chunk, self.stream)) for video, chunk in chunks)
-            cropped = np.stack([view.of(image) for image in images])  # (n, 1, *config.size, C)
+            cropped = np.stack([view.of(image) for image in images])  # (n, 1, *config.input_size, C)
             return torch.from_numpy(cropped.transpose(0, 1, 4, 2, 3).copy())
 
         was_training, rows = model.training, []

@@ -157,7 +157,7 @@ def draw_box(random: np.random.Generator, config: FinetuneConfig) -> Box:
         first = int(random.integers(len(SCALES)))
         second = int(np.clip(first + random.integers(-1, 2), 0, len(SCALES) - 1))
         return SCALES[first], SCALES[second], *PLACES[random.integers(len(PLACES))]
-    (height, width), whole = config.size, config.training_view.whole
+    (height, width), whole = config.input_size, config.training_view.whole
     across, down, scale = width / whole[1], height / whole[0], 1.0
     if config.zoom > 1:
         largest = 1 / max(across, down)

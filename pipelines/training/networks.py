@@ -99,10 +99,8 @@ def train_networks(
     Args:
         at_once: networks of a stream that other processes train at once; None for a number that suits job and machine.
 
-    Raises:
-        CheckpointError: a run is in the way, or had other settings.
-        LstrError: a loss is not finite.
-        OutputError: the folder cannot be written.
+    Raises CheckpointError if a run is in the way or had other settings, LstrError for a loss that is not finite, and
+    OutputError if the folder cannot be written.
     """
     settings = training.settings(device)
     if ranks.is_first():

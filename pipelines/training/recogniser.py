@@ -39,16 +39,11 @@ class Initial:
     """The weights that one network begins with; without a path, seeded random weights."""
 
     path: Path | None = None
-    sha256: str | None = None
-    """SHA-256 of the file."""
-    crossed: bool = False
-    """Whether RGB weights begin a flow network: its first layer is made for flow (TSN, section 3.3)."""
-    seen: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 of each video file, by id, that these weights were trained on, according to their record."""
-    origin: Origin | None = None
-    """The published file of the weights, or of the initial weights; its licence applies to the trained network too."""
-    dataset: str | None = None
-    """What the weights were trained on: a published data set such as `imagenet`, or `custom`."""
+    sha256: str | None = None  # SHA-256 of the file
+    crossed: bool = False  # whether RGB weights begin a flow network: its first layer is averaged (TSN, section 3.3)
+    seen: Mapping[str, str] = field(default_factory=dict)  # SHA-256 by id of the videos that they were trained on
+    origin: Origin | None = None  # the published file that they come from; its licence applies to the trained network
+    dataset: str | None = None  # what the weights were trained on: a published data set such as `imagenet`, or `custom`
 
 
 def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, str | None]) -> dict[str, Initial]:
@@ -59,8 +54,7 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
             published weights, or `random`; None for the weights of the preset.
         by_stream: The same for single streams, which they must fit.
 
-    Raises:
-        WeightsError, MissingPathError: The weights do not exist, or do not fit.
+    Raises WeightsError or MissingPathError for weights that do not exist or do not fit.
     """
     for stream in STREAMS:
         if by_stream.get(stream) and stream not in preset.streams:
@@ -85,17 +79,12 @@ def find_initial(named: str, stream: str, network: str) -> Initial:
     """Return the initial weights of one network, by a path or a name. Raises UnfitError if they are of another."""
     published = published_as(named)
     if (Path(named).is_dir() and not published) or is_archive(named):
-        files = {name: network_file(named, name) for name in STREAMS}
-        has = [n for n, f in files.items() if (f.name in Archive(f.parent) if is_member(f) else f.is_file())]
-        if not has:
-            raise WeightsError(
-                f"{named} contains no network.",
-                "use a weights file, a folder of `lstr finetune`, or a model file with networks.",
-            )
-        fitting = [name for name in (stream, "rgb") if name in has]
-        if not fitting:
-            raise UnfitError(f"{named} contains no {stream} network.", f"use --init {stream}=PATH, or random.")
-        path = files[fitting[0]]
+        files = [network_file(named, name) for name in (stream, "rgb")]
+        present = [f for f in files if (f.name in Archive(f.parent) if is_member(f) else f.is_file())]
+        if not present:
+            hint = f"use --init {stream}=PATH with a weights file, folder of `lstr finetune` or model file, or random."
+            raise UnfitError(f"{named} contains no {stream} network.", hint)
+        path = present[0]
     else:
         path = Path(find_weights(named, "rgb" if {entry.stream for entry in published} == {"rgb"} else stream))
     architecture, of = identify(path, find_network(network))
@@ -126,7 +115,7 @@ class NetworksToTrain:
         preset, configs = self.preset.seeing(shape), dict(self.configs)
         for stream, part in preset.parts.items():
             if part.follows and part.size:
-                configs[stream] = configs[stream].replace(height=part.size[0], width=part.size[1])
+                configs[stream] = configs[stream].replace(size=part.size)
         return replace(self, preset=preset, configs=configs)
 
 
@@ -135,21 +124,19 @@ def settle(
     settings: Mapping[str, str],
     init: str | None,
     device: str,
-    networks: Mapping[str, str | None] = MappingProxyType({}),
     inits: Mapping[str, str | None] = MappingProxyType({}),
 ) -> NetworksToTrain:
     """Choose everything about networks, before anything takes long.
 
     Args:
-        features: recipe, streams and flow algorithm, with other `networks` by stream: as for `trainable`.
+        features: recipe, streams and flow algorithm, as for `trainable`.
         settings: as for `resolve`.
         init: with `inits` as for `initial_weights`.
 
-    Raises:
-        ConfigError, RecipeError, WeightsError, FlowError: these do not exist, or do not fit together.
+    Raises ConfigError, RecipeError, WeightsError or FlowError if these do not exist or do not fit together.
     """
     recipe, stream, algorithm = features
-    preset = trainable(recipe, stream, networks, algorithm)
+    preset = trainable(recipe, stream, algorithm)
     initial = initial_weights(preset, init, inits)
     preset, configs = resolve(preset, {name: begins.dataset for name, begins in initial.items()}, settings, device)
     if preset.algorithm:

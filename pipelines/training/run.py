@@ -25,7 +25,7 @@ from lstr import checkpoint
 from lstr.errors import CheckpointError, LstrError, OutputError
 from lstr.extractors.networks.weights_file import DESCRIPTION
 from lstr.files.atomic import check_exists, replacing, sweep, write_tensors
-from lstr.files.content import append_jsonl, read_jsonl, write_json, write_jsonl
+from lstr.files.content import append_jsonl, read_jsonl, read_object, write_json, write_jsonl
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import peak_memory_mb
 from lstr.pipelines.training import ranks
@@ -55,22 +55,16 @@ class Step:
     epochs: int
     step: int
     steps: int
-    loss: float
-    """mean over the interval"""
+    loss: float  # mean over the interval
     lr: float
-    grad_norm: float
-    """mean norm before clipping"""
-    rate: float
-    """windows, or images of a feature network, per second of all processes"""
-    waiting: float
-    """share of the interval spent waiting for data"""
-    memory_mb: float
-    """maximum memory of the process so far: of the GPU where it trains on one"""
+    grad_norm: float  # mean norm before clipping
+    rate: float  # windows, or images of a feature network, per second of all processes
+    waiting: float  # share of the interval spent waiting for data
+    memory_mb: float  # maximum memory of the process so far: of the GPU where it trains on one
     evaluation: dict | None = None
     """Metrics of the validation videos where the interval ended with an evaluation: mAP, mcAP and per_class (AP) of a
     model, mAP and loss of a feature network."""
-    stage: str = ""
-    """What is trained: a feature network; empty for a model"""
+    stage: str = ""  # what is trained: a feature network; empty for a model
 
     def line(self) -> str:
         """The interval as a line of text."""
@@ -85,17 +79,12 @@ class Position:
     """How far a training is."""
 
     epoch: int = 0
-    batch: int = 0
-    """batches done in this epoch"""
+    batch: int = 0  # batches done in this epoch
     step: int = 0
-    best: float | None = None
-    """the best validation metric so far"""
-    stale: int = 0
-    """evaluations since then"""
-    best_epoch: int = 0
-    """the epoch of the best evaluation; 0 where there was none"""
-    seconds: float = 0.0
-    """spent on training and evaluation"""
+    best: float | None = None  # the best validation metric so far
+    stale: int = 0  # evaluations since then
+    best_epoch: int = 0  # the epoch of the best evaluation; 0 where there was none
+    seconds: float = 0.0  # spent on training and evaluation
 
     def judge(self, score: float | None, epoch: int) -> bool:
         """Count one evaluation; return whether its score is the best so far."""
@@ -111,10 +100,8 @@ class RunFolder:
     """The folder of a run, as one training in it sees it."""
 
     path: Path
-    state: str = "resume.pt"
-    """The file of its state, below `path`"""
-    stage: str = ""
-    """What is trained (`Step.stage`), in a folder of several trainings"""
+    state: str = "resume.pt"  # the file of its state, below `path`
+    stage: str = ""  # what is trained (`Step.stage`), in a folder of several trainings
 
     def has_state(self) -> bool:
         """Return whether the run has a state to resume from."""
@@ -122,8 +109,6 @@ class RunFolder:
 
     def check_free(self, resume: bool) -> None:
         """Raise CheckpointError if the folder has a run that is not to be resumed."""
-        if (self.path / DESCRIPTION).is_file() and not resume:
-            raise CheckpointError(f"{self.path} contains finished weights.", "choose another folder with -o.")
         if self.has_state() and not resume:
             hint = "resume it with --resume, or choose another folder with -o."
             raise CheckpointError(f"{self.path} already contains a run.", hint)
@@ -144,10 +129,9 @@ class RunFolder:
             return
         self.check_free(resume)
         file, now = self.path / CONFIG, json.loads(json.dumps(settings))  # lists for tuples, as the file has them
-        try:
-            before = dict(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise CheckpointError(f"{file} cannot be read ({error}).", "use another folder.") from error
+        before = read_object(file)
+        if before is None:
+            raise CheckpointError(f"{file} cannot be read.", "use another folder.")
         before["made_by"] = now["made_by"]
         for part, name in NOT_COMPARED:
             if name in now.get(part, {}) and name in before.get(part, {}):
@@ -187,7 +171,7 @@ class RunFolder:
         """
         check_exists(self.path / CONFIG)
         # without NaN and infinity, which JSON has not
-        line = json.loads(msgspec.json.encode({**asdict(step), "stage": self.stage}))
+        line = json.loads(msgspec.json.encode(asdict(step)))
         for name in ("epochs", *(name for name in ("stage", "evaluation") if not line[name])):
             del line[name]
         append_jsonl(self.path / LOG, line)
@@ -235,24 +219,18 @@ def open_events(folder: Path, step: int) -> Any:
 
 
 class Run:
-    """A model in training with its optimiser; subclasses add batches, losses, evaluation and saving.
+    """A model in training with its optimiser; subclasses add batches, losses, evaluation and saving."""
 
-    Attributes:
-        epochs, steps: length of the run.
-        rate: returns the learning rate of a step.
-        log_every: steps between two log lines; an epoch always ends with one.
-        eval_every: epochs between two evaluations; 0 is never.
-        patience: evaluations without improvement after which the run ends; 0 is never.
-        save_seconds: between two saves.
-        free_saves: saves that do not wait so long, so that a short run keeps every epoch.
-    """
-
-    name: str
+    name: str  # of its Progress
+    stage = ""  # of its Steps
     epochs: int
     steps: int
-    rate: Callable[[int], float]
-    log_every = eval_every = patience = free_saves = 0
-    save_seconds = 0.0
+    rate: Callable[[int], float]  # returns the learning rate of a step
+    log_every = 0  # steps between two log lines; an epoch always ends with one
+    eval_every = 0  # epochs between two evaluations; 0 is never
+    patience = 0  # evaluations without improvement after which the run ends; 0 is never
+    save_seconds = 0.0  # between two saves
+    free_saves = 0  # saves that do not wait so long, so that a short run keeps every epoch
 
     def __init__(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, clip: float, unused: bool):
         self.model, self.optimiser, self.clip = model, optimiser, clip or math.inf
@@ -288,11 +266,8 @@ class Run:
             seed: of everything random in this step of this process.
             divergence: the end of the sentence about a loss or gradient that is not finite, and the hint.
 
-        Returns:
-            This process's part of the loss, and the gradient's norm before clipping.
-
-        Raises:
-            LstrError: loss or gradient is not finite, or another process is gone.
+        Returns this process's part of the loss, and the gradient's norm before clipping. Raises LstrError if loss or
+        gradient is not finite, or another process is gone.
         """
         torch.manual_seed(seed)
         for group in self.optimiser.param_groups:
@@ -361,7 +336,8 @@ class Run:
                     if ranks.is_first():
                         evaluation = self.evaluate(epoch, values)
                     position.stale = ranks.from_first(lambda: position.stale)  # so that all processes end together
-                step = Step(epoch, self.epochs, position.step, self.steps, lr=lr, evaluation=evaluation, **values)
+                values |= {"lr": lr, "evaluation": evaluation, "stage": self.stage}
+                step = Step(epoch, self.epochs, position.step, self.steps, **values)
                 is_over, now = late or self._is_over(), perf_counter()
                 position.seconds, since = position.seconds + now - since, now
                 if log:

@@ -56,12 +56,9 @@ class TrainOptions(DatasetOptions):
 class Trained:
     """The files of a finished run."""
 
-    checkpoint: Path
-    """best.pt if the run chose one, else checkpoint.pt"""
-    held_out: bool = False
-    """Whether the labels have videos that `lstr evaluate` scores"""
-    takes_videos: bool = True
-    """Whether the features of new videos can be computed"""
+    checkpoint: Path  # best.pt if the run chose one, else checkpoint.pt
+    held_out: bool = False  # whether the labels have videos that `lstr evaluate` scores
+    takes_videos: bool = True  # whether the features of new videos can be computed
 
 
 Event = LabelFindings | Notice | Step | Finished[Trained]
@@ -170,11 +167,9 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
     """Train the model of a task, yielding a Step after each log line.
 
     `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, and best.pt if there are
-    validation videos. A stopped run resumes with `resume` from its last save, to the bit on a CPU.
-
-    Raises:
-        CheckpointError: a run is in the way, or had other settings.
-        LstrError: loss or gradient is not finite, or memory runs out.
+    validation videos. A stopped run resumes with `resume` from its last save, to the bit on a CPU. Raises
+    CheckpointError if a run is in the way or had other settings, LstrError if loss or gradient is not finite or memory
+    runs out.
     """
     config, settings, kept = task.config, task.settings(device), RunFolder(folder)
     if ranks.is_first():

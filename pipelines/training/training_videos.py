@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from lstr.errors import ConfigError, LabelsError, MissingPathError, OutputError, VideoError, WeightsError, few
+from lstr.errors import ConfigError, LabelsError, MissingPathError, OutputError, VideoError, WeightsError
 from lstr.extractors.flow.workers import ALGORITHM_OF, ALGORITHMS, FlowWorkers, too_small
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.networks.weights_file import sha256_of
@@ -31,11 +31,9 @@ MIN_RECORDINGS = 15  # with fewer training recordings, all are needed for traini
 class Pair(NamedTuple):
     """Which videos one network of each stream learns from; by video ids."""
 
-    fold: int | None
-    """The fold that it never sees; None for the network of all videos."""
+    fold: int | None  # the fold that it never sees; None for the network of all videos
     training: tuple[str, ...]
-    validation: tuple[str, ...]
-    """They choose the epoch; none of too few videos."""
+    validation: tuple[str, ...]  # they choose the epoch; none of too few videos
 
 
 def actions_in(labels: Labels, video_id: str) -> set[str]:
@@ -189,24 +187,14 @@ def unlearnt(training: Collection[str], labels: Labels) -> list[str]:
     return [name for name in actions_of(labels.classes) if name not in shown]
 
 
-def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
-    """Return warnings about a single video and classes without a sample. Raises LabelsError if there are no actions."""
-    missing, n_classes = unlearnt(training, labels), len(actions_of(labels.classes))
-    if len(missing) == n_classes:
+def check_labels(labels: Labels, training: Sequence[str], source: str) -> None:
+    """Raise LabelsError if no training video has a labelled action; `source` names the label files."""
+    if len(unlearnt(training, labels)) == len(actions_of(labels.classes)):
         what = "video" if len(training) == 1 else "videos"
         raise LabelsError(
             f"{source} labels no action in the {len(training)} training {what}.",
             "label segments of them, or label other videos.",
         )
-    warnings = []
-    if len(training) == 1:
-        warnings.append(f"the only training video is {training[0]!r}: the network may work on that video only")
-    if missing:
-        warnings.append(
-            f"no training video shows {few(missing)}: {len(missing)} of {n_classes} classes have no sample; add "
-            'videos that show them, or remove them from "classes"'
-        )
-    return "; ".join(warnings)
 
 
 class SoundVideo(NamedTuple):
@@ -215,8 +203,7 @@ class SoundVideo(NamedTuple):
     source: Place
     sha256: str
     n_chunks: int
-    n_bytes: int
-    """Bytes that its chunks take in the cache."""
+    n_bytes: int  # bytes that its chunks take in the cache
 
 
 @dataclass(frozen=True)
@@ -295,12 +282,12 @@ def fill(
     for video_id, video in videos.items():
         start = perf_counter()
         try:
-            chunks = find_chunks(cache, video.sha256)
-            damaged = chunks if chunks and not (yield from chunks.verify(video_id)) else None
-            if damaged:
-                damaged.drop()
-            is_kept = chunks is not None and not damaged
-            if chunks is None or damaged:
+            chunks, is_damaged = find_chunks(cache, video.sha256), False
+            if chunks and not (yield from chunks.verify(video_id)):
+                chunks.drop()
+                chunks, is_damaged = None, True
+            is_kept = chunks is not None
+            if chunks is None:
                 with local_copy(video.source) as (path, _):
                     opened = open_chunks(path, cache.recipe["long_side"])
                     chunks = yield from cache.fill(video.sha256, path, opened, workers, keep, video_id)
@@ -311,7 +298,7 @@ def fill(
         yield Outcome(video_id, video.source, "kept" if is_kept else "done", len(chunks), seconds)
         cached[video_id] = chunks
         n_made += not is_kept
-        if damaged:
+        if is_damaged:
             yield Notice(f"{video_id} was damaged in the cache and computed again.")
     if not cached:
         raise VideoError("None of the videos can be read to its end.", "see the errors above.")

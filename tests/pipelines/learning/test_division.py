@@ -5,7 +5,7 @@ import pytest
 from lstr.errors import LabelsError
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, divide, folds_of
+from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division, divide
 
 CLIPS = {f"seq{n}_clip{k}": "xy" for n in range(8) for k in range(3)}
 RECORDINGS = {f"r{n}": "xy" for n in range(8)}
@@ -107,11 +107,11 @@ def test_videos_of_the_initial_networks_are_not_for_testing():
 
 def test_folds_are_whole_recordings():
     ids = [f"seq{n}_clip{k}" for n in range(4) for k in range(2)]
-    folds = folds_of(ids, 3, {})
+    folds = Division(of(ids), "").folds_of(ids, 3)
     assert len(folds) == 3 and sorted(sum(folds, [])) == ids
     for fold in folds:
         assert not recordings(set(ids) - set(fold)) & recordings(fold)
-    assert folds_of(["seq1_clip1", "seq1_clip2"], 3, {}) == []
+    assert Division(of([]), "").folds_of(["seq1_clip1", "seq1_clip2"], 3) == []
     two = {name: classes for name, classes in CLIPS.items() if name < "seq2"}
     assert divide(labels_of(two), two, n_folds=3).folds == 2
     labels = labels_of({"a": "x", "b": "", "c": ""}, b=TESTING)

@@ -299,7 +299,7 @@ def test_two_networks_and_two_averaged_models_or_three(videos, tmp_path, poses):
     idle = tmp_path / "idle"
     idle.mkdir()
     shutil.copy(min((videos / "videos").rglob("*.mp4")), idle / "nobody.mp4")
-    tiny = {"height": "32", "width": "64", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
+    tiny = {"size": "32,64", "epochs": "1", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
     if poses:
         save_file(MOVENET.build(3).state_dict(), published_as("pose")[0].place)
     chosen = options(videos, tmp_path / "m.lstr", algorithm=None, settings=tiny, folds=2, negatives=[str(idle)])

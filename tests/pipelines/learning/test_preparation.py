@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
-from lstr.labels.label_set import Labels
 from lstr.pipelines.learning import planner
-from lstr.pipelines.learning.plan import NETWORKS, LearnPlan, Workspace, write_labels
+from lstr.pipelines.learning.plan import NETWORKS, LearnPlan, Workspace
 from lstr.pipelines.learning.preparation import Learning, check_output, plan
 from lstr.pipelines.progress import Failed
 from tests.support.errors import assert_error
@@ -102,7 +101,7 @@ def test_settings_that_choose_the_epoch_need_validation_videos(videos, tmp_path,
 @pytest.mark.long
 def test_a_short_time_limit_reduces_images_and_then_removes_folds(videos, tmp_path, unmeasured):
     """Networks get at least two thirds of their training if removing folds suffices."""
-    settings = {"height": "32", "width": "48", "epochs": "20", "draws": "400"}
+    settings = {"size": "32,48", "epochs": "20", "draws": "400"}
     labels = change_labels(videos, tmp_path, use_all_for_training)
 
     def plan_with(seconds: float | None, **changes):
@@ -213,8 +212,6 @@ def test_two_processes_cannot_train_into_the_same_folder(videos, tmp_path, lstr)
         assert not workspace.is_foreign
     assert not list(tmp_path.iterdir()), "an empty folder is removed"
     workspace.path.mkdir()
-    write_labels(workspace.labels, Labels(("a",), {}, True))  # is written before the plan
-    assert not workspace.is_foreign
     (workspace.path / "x").touch()
     assert workspace.is_foreign
     with pytest.raises(OutputError), Workspace(workspace.path / "x" / "fall.lstr").locked():

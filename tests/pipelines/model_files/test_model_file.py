@@ -143,7 +143,7 @@ def test_detection_warns_of_training_videos_and_demo_models(packed, tmp_path):
     for source in (("copy", copy), ("without a file", new), ("scene_00", None)):
         assert len(warnings_of_source(loaded, *source)) == 1
     assert not warnings_of_source(loaded, "scene_02", new) and not warnings_of_source(loaded, "scene_00", new)
-    demo = write_model(tmp_path / "d.lstr", packed.checkpoint, packed.weights, {"demo": True, "videos": ["scene_02"]})
+    demo = write_model(tmp_path / "d.lstr", packed.checkpoint, packed.weights, dict(demo=True, videos={"scene_02": ""}))
     loaded = demo.checkpoint()
     assert not warnings_of_source(loaded, "scene_02", new)
     (warning,) = warnings_of_source(loaded, "street", new)
@@ -252,7 +252,7 @@ def test_networks_are_located_by_the_path_in_the_run_also_if_both_were_moved(lst
     assert np.array_equal(detect(video, path), detect(video, packed.file))
     moved = project.rename(tmp_path / "moved")
     path, weights = moved / "run" / "checkpoint.pt", moved / "nets" / "w"
-    assert write_model(tmp_path / "x.lstr", path, None, {}).has_inside("flow")
+    assert "flow" in write_model(tmp_path / "x.lstr", path, None, {}).inside
     recipe = json.loads((weights / "recipe.json").read_text())
     recipe["flow"]["sha256"] = "0" * 16
     (weights / "recipe.json").write_text(json.dumps(recipe))

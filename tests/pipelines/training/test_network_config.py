@@ -59,11 +59,11 @@ def test_the_image_size_of_trained_weights_a_recipe_and_settings():
 
 def test_unset_image_sizes_have_the_shape_of_the_videos():
     initial = dict.fromkeys(("grey", "difference"), "imagenet")
-    preset, configs = resolve(PRESETS["pretrained"], initial, {"grey.height": "64", "grey.width": "85"}, "cpu")
+    preset, configs = resolve(PRESETS["pretrained"], initial, {"grey.size": "64,85"}, "cpu")
     networks = NetworksToTrain(preset, configs, {}).seeing(16 / 9)
     sizes = {"grey": (64, 85), "difference": (97, 172)}
     assert {stream: part.size for stream, part in networks.preset.parts.items()} == sizes
-    assert {stream: config.size for stream, config in networks.configs.items()} == sizes
+    assert {stream: config.input_size for stream, config in networks.configs.items()} == sizes
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_unset_image_sizes_have_the_shape_of_the_videos():
         {"zoom": 2.0},
         {"early_size": 1.5},
     ]
-    + [{"height": 64}, {"height": 31, "width": 64}, {"samples": "chunks", "segments": 3}],
+    + [{"size": (64,)}, {"size": (31, 64)}, {"samples": "chunks", "segments": 3}],
 )
 def test_invalid_settings_are_refused(settings):
     with pytest.raises(ConfigError):
