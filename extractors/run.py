@@ -283,7 +283,7 @@ class TwoStream:
                     else:
                         yield item, workers.submit(item.frames) if workers else None
 
-        workers = self._flow_workers(workers) if not threads else None
+        workers = workers if "flow" in self.networks and not threads else None
         batch, more = 1 if live else self.batch, workers.ahead if workers else 2 * threads
         if self.device != "cpu":
             self.prepare(1, batch)  # capture CUDA graphs while the GPU computes no flow
@@ -314,6 +314,7 @@ class TwoStream:
         # One torch thread per batch, and one batch per core or flow thread: cores switch between flow and networks when
         # either has work, and no thread waits for another within a layer.
         workers = workers if "flow" in self.networks else None
+        assert not workers or workers.algorithm == self.recipe.algorithm, "they compute the flow of the recipe"
         n = workers.workers if workers else threads or self.options.threads
         n = n if self.device == "cpu" else GPU_THREADS
         return workers.pool if workers else ThreadPoolExecutor(n, "networks"), n
@@ -322,7 +323,7 @@ class TwoStream:
         self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None
     ) -> Future[list[FeatureRow]]:
         """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order."""
-        workers = self._flow_workers(workers)
+        workers = workers if "flow" in self.networks else None
         return self._start(pool, [(chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks])
 
     def _start(self, pool: ThreadPoolExecutor, ready: Sequence[Pending]) -> Future[list[FeatureRow]]:
@@ -381,13 +382,6 @@ class TwoStream:
             FeatureRow(chunk.index, chunk.end_time, {stream: rows[n] for stream, rows in features.items()}, others[n])
             for n, (chunk, _) in enumerate(ready)
         ]
-
-    def _flow_workers(self, workers: FlowWorkers | None) -> FlowWorkers | None:
-        """Return the workers if a network takes flow."""
-        if "flow" not in self.networks:
-            return None
-        assert workers and workers.algorithm == self.recipe.algorithm, "flow needs workers of the recipe's algorithm"
-        return workers
 
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
         """Set a random network's batch-norm statistics from images (N, H, W, C).

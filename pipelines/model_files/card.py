@@ -128,9 +128,9 @@ def _measurements(document: Mapping[str, Any]) -> dict[str, Any]:
         caught = f"{counts['found']} of {counts['labels']}" if counts.get("labels") else ""
         accuracy = _number(((counts.get("iou") or {}).get("0.3") or {}).get("f1"), 2)
         accuracy += _interval((counts.get("interval") or {}).get("f1"), 2)
-        per_hour = ""
-        if counts and (edges := intervals.rate_interval(counts["false_alarms"], events["hours"])):
-            rate, within = counts["false_alarms"] / events["hours"], intervals.interval_text(edges)
+        per_hour, hours = "", events.get("hours")
+        if counts and hours and (edges := intervals.rate_interval(counts["false_alarms"], hours)):
+            rate, within = counts["false_alarms"] / hours, intervals.interval_text(edges)
             per_hour = f"{rate:.{0 if rate >= 10 else 2}f} [{within}]" if rate else within
         average = _number((scored.get(label) or {}).get("AP"))
         rows.append((escaped(label), average, caught, accuracy, str(counts.get("false_alarms", "")), per_hour))
