@@ -246,7 +246,11 @@ class TwoStream:
 
     def pooled(self, stream: str, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return features (B, D) of crops (B, crops, H, W, C), averaged over space and the crops of a chunk."""
-        return self._network(stream).pooled(crops)
+        network = self._network(stream)
+        if network.averages:
+            return network(crops)
+        features = network(crops.reshape(-1, *crops.shape[2:]))  # (B · crops, D)
+        return features.reshape(*crops.shape[:2], -1).mean(1)
 
     def rows(
         self,
@@ -367,9 +371,12 @@ class TwoStream:
         for stream in self.streams:
             flows = [part.result() if part and stream == "flow" else None for _, part in ready]
             start = perf_counter()
-            view = self.views[stream]
+            view, network = self.views[stream], self._network(stream)
             images = [view.image(chunk.frames, flow) for (chunk, _), flow in zip(ready, flows, strict=True)]
-            features[stream] = self._network(stream).of_fitted(images, view)
+            if network.makes_crops:
+                features[stream] = network.of_fitted(images, view)
+            else:
+                features[stream] = self.pooled(stream, np.stack([view.of(image) for image in images]))
             seconds["flow_network" if stream == "flow" else "rgb_network"] += perf_counter() - start
         seconds["flow"] = sum(part.seconds for _, part in ready if part)  # which `result` has set
         others = np.zeros((len(ready), 0), np.float32)

@@ -75,6 +75,7 @@ class RunningNetwork:
     runtime: str
     # whether its input is whole chunks (B, images, H, W, C) and its output one row per chunk, as in exported graphs
     averages = False
+    makes_crops = False  # whether `of_fitted` crops images on the GPU
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return features (N, D) of images (N, H, W, C), averaged over space. A row changes by at most 1e-5 with N."""
@@ -84,19 +85,12 @@ class RunningNetwork:
         """Compile for these numbers of images now, instead of at the first call."""
         return  # ONNX Runtime accepts any number
 
-    def pooled(self, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return features (B, D) of crops (B, crops, H, W, C), averaged over space and the crops of a chunk."""
-        if self.averages:
-            return self(crops)
-        features = self(crops.reshape(-1, *crops.shape[2:]))  # (B · crops, D)
-        return features.reshape(*crops.shape[:2], -1).mean(1)
-
     def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
         """Return features (B, D) of each chunk's resized image (H, W, C), averaged over the crops of `view`.
 
         Images may differ in size.
         """
-        return self.pooled(np.stack([view.of(image) for image in images]))
+        raise NotImplementedError
 
 
 def is_installed(runtime: str) -> bool:

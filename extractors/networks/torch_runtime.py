@@ -212,15 +212,16 @@ class TorchNetwork(RunningNetwork):
         if job.device != "cpu" and job.precision == "float32":
             # so that a GPU computes it as precisely as a CPU: by default cuDNN rounds products to TF32
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-        self._module = PooledNetwork(job)  # created before the lane, which waits for the weights' stream
+        self.pooled = PooledNetwork(job)  # created before the lane, which waits for the weights' stream
         self.lane, self.shape = open_lane(job.device), job.shape
+        self.makes_crops = self.lane.captures
         self._graphs: dict[int, tuple[Tensor, Callable[[], Tensor]]] = {}
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork."""
         if not self.lane.captures:  # a CPU computes in the calling thread
-            return self._module(torch.from_numpy(images)).numpy()
+            return self.pooled(torch.from_numpy(images)).numpy()
         with self.lane.working():
             wait = self.lane.fetch(self._features(self.lane.send(images)))
         return wait()
@@ -228,8 +229,6 @@ class TorchNetwork(RunningNetwork):
     @torch.inference_mode()
     def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
         """See RunningNetwork."""
-        if not self.lane.captures:
-            return super().of_fitted(images, view)
         # copy only the centre, unless corners are needed
         trimmed = [image if view.crops == 10 else centre_crop(image, *view.size)[0] for image in images]
         with self.lane.working():
@@ -246,8 +245,8 @@ class TorchNetwork(RunningNetwork):
             return
         with torch.inference_mode(), self.lane.working():
             for n in sorted(set(batches) - self._graphs.keys()):
-                images = torch.zeros((n, *self.shape), dtype=torch.uint8, device=self._module.scale.mean.device)
-                self._graphs[n] = images, self.lane.capture(partial(self._module, images))
+                images = torch.zeros((n, *self.shape), dtype=torch.uint8, device=self.pooled.scale.mean.device)
+                self._graphs[n] = images, self.lane.capture(partial(self.pooled, images))
 
     def _features(self, images: Tensor) -> Tensor:
         """Compute with the smallest graph that the images fit in; results of other rows are dropped."""
@@ -255,7 +254,7 @@ class TorchNetwork(RunningNetwork):
         # a graph has a fixed number of images; a smaller batch leaves its last rows unchanged
         size = min((size for size in self._graphs if size >= n), default=None)
         if size is None:
-            return self._module(images)
+            return self.pooled(images)
         memory, replay = self._graphs[size]
         memory[:n] = images
         return replay()[:n]
