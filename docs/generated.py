@@ -77,7 +77,7 @@ def models_page() -> str:
     from lstr.pipelines.models import describe_models
 
     found, measured = list(describe_models()), json.loads(SPEEDS.read_text())["kinds"]
-    lines = ["| kind | paper | parameters | multiply-adds a chunk | steps/s, 1 core | 2 cores | ours is | presets |"]
+    lines = ["| kind | paper | parameters | multiply-adds a chunk | steps/s, 1 core | 2 cores | this code | presets |"]
     lines.append("|---" * lines[0].count(" | ") + "|---|")
     for one in found:
         stream = measured.get(one["kind"], {}).get("stream", {})
@@ -88,12 +88,12 @@ def models_page() -> str:
         lines.append("| " + " | ".join([*cells, *speeds, one["exact"], presets or "-"]) + " |")
     parts = ["\n".join(lines) + "\n"]
     for one in found:
-        held = f" Held against {', '.join(one['golden'])}." if one["golden"] else ""
+        held = f" Tested against {', '.join(one['golden'])}." if one["golden"] else ""
         code = f"Published code: {one['code']}; " if one["code"] else ""
-        told = f"{one['paper']}. {one['address']}\n\n{code}licence: {one['licence']}. Ours is {one['exact']}: "
-        parts += [f"## {one['kind']}\n", f"{told}{one['note']}.{held}\n"]
+        text = f"{one['paper']}. {one['address']}\n\n{code}licence: {one['licence']}. Implementation: {one['exact']}: "
+        parts += [f"## {one['kind']}\n", f"{text}{one['note']}.{held}\n"]
         if one["results"]:
-            rows = ["| published | % | features | seen in |", "|---|---|---|---|"]
+            rows = ["| metric | % | features | source |", "|---|---|---|---|"]
             for result in one["results"]:
                 rows.append(f"| {result['of']} | {result['value']:.1f} | {result['features']} | {result['seen']} |")
             parts.append("\n".join(rows) + "\n")

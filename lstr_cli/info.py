@@ -168,7 +168,7 @@ def models(kind, as_json):
                 of_it = [r for r in about["results"] if r["of"].startswith(data_set) and "ahead" not in r["of"]]
                 cells.append(f"{of_it[0]['value']:.1f}" if of_it else "–")
             rows.append((*cells, about["exact"]))
-        console.show_table("kinds of model", (*columns, "ours is"), rows, right=range(1, len(columns)))
+        console.show_table("kinds of model", (*columns, "implementation"), rows, right=range(1, len(columns)))
         console.say("`lstr models KIND` shows paper, licence, presets, features and sources of published numbers.")
         return
     about = found[0]
@@ -176,9 +176,9 @@ def models(kind, as_json):
         ("paper", about["paper"]),
         ("address", about["address"] or "–"),
         ("published code", about["code"] or "none used"),
-        ("its licence", about["licence"]),
-        ("ours is", f"{about['exact']}: {about['note']}"),
-        ("held against", ", ".join(about["golden"]) or "–"),
+        ("licence of that code", about["licence"]),
+        ("implementation", f"{about['exact']}: {about['note']}"),
+        ("tested against", ", ".join(about["golden"]) or "–"),
         ("presets", ", ".join(about["presets"]) or f"none; --set model.kind={kind}"),
         *(("training differs", text) for text in about["differs"]),
         ("parameters", f"{about['parameters']:,}"),
@@ -190,4 +190,4 @@ def models(kind, as_json):
             (r["of"], f"{r['value']:.1f}", r["features"], r["seen"], ", ".join(r["presets"]) or "–")
             for r in about["results"]
         ]
-        console.show_table("published numbers", ("of", "%", "features", "seen in", "preset"), results, right=(1,))
+        console.show_table("published numbers", ("metric", "%", "features", "source", "preset"), results, right=(1,))

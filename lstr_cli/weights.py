@@ -15,7 +15,7 @@ MEGABYTE = 1_000_000
 
 @click.group("weights", cls=Group, no_args_is_help=False)
 def weights():
-    """Published weights of feature networks: what exists, how to get it, whether it is whole.
+    """List, download and check published weights of feature networks.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def list_command(as_json):
         for row in rows
     ]
     console.show_table(f"published weights, kept in {home()}", columns, cells)
-    console.say("`lstr weights fetch NAME` brings one, or a recipe; --json shows addresses, hashes and notes.")
+    console.say("`lstr weights fetch NAME` downloads a file or a recipe; --json shows addresses, hashes and notes.")
 
 
 @weights.command("fetch")
