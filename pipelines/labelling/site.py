@@ -221,7 +221,10 @@ class Site:
     async def events(self, request: Request) -> Response:
         """Stream the entries after a revision and the state of training, by any tab."""
         self.check_project(request)
-        return event_stream(self.stream(int(request.headers.get("last-event-id") or request.query_params["since"])))
+        since = request.headers.get("last-event-id") or request.query_params.get("since", "")
+        if not since.isdecimal():
+            raise HTTPException(400)
+        return event_stream(self.stream(int(since)))
 
     async def stream(self, revision: int) -> AsyncIterator[str]:
         """Yield the events after a revision, until the server ends or the project does not reach back to it."""
@@ -243,7 +246,8 @@ class Site:
             silent = 0.0 if piece else silent + POLL_S
             if silent > BEAT_S:
                 silent, piece = 0.0, ": still here\n\n"
-            yield piece
+            if piece:
+                yield piece
             piece = ""
             await asyncio.sleep(POLL_S)
 
