@@ -74,7 +74,7 @@ class Interruptions:
         os.close(self._ours)
 
     def describe(self) -> tuple[str, str, int]:
-        """Return the message, hint and exit code; without a signal, as at the end of input, those of Ctrl-C."""
+        """Return the message, hint and exit code; the same as for Ctrl-C without a signal, as at the end of input."""
         number = self.heard or SIGINT
         return SENTENCES[number], HINT, EXIT_CODE_BASE + number
 

@@ -68,7 +68,7 @@ class TfnLike(FixedWindow):
         return logits, windows.by_slot(relevance)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """Return the cross entropy of the newest chunk, and that of each relevance: is it in the same run?"""
+        """Return the cross entropy of the newest chunk, plus one of each relevance: is it in the same run?"""
         logits, relevance = forwarded
         targets, ignore = supervision.targets, supervision.ignore
         keep = loss_mask(targets, ignore, supervision.counts)  # (B, 1 + W)

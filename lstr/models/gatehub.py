@@ -72,11 +72,11 @@ class GateHUB(Model):
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
         self.keeps_parts = 2 * (config.n_long + config.work_length) * d_model**2 > MAX_RECOMPUTED
-        """Whether a stream keeps the parts of scores, gates and values that a chunk adds; zeros are those of zeros."""
+        """Whether a stream keeps the parts of scores, gates and values that a chunk adds."""
         W = config.work_length
         rows = W + config.long_length  # what any slot of the history can hold
         self.memory_shapes = {"tokens": (rows, d_model)}
-        if self.keeps_parts:
+        if self.keeps_parts:  # zeros in a ring of parts are the parts of a chunk of zeros
             history = rows, config.n_heads * config.n0 + 1 + d_model
             self.memory_shapes = {"history": history, "present": (W, d_model), "qkv": (W, 3 * d_model)}
 

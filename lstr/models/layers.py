@@ -321,7 +321,7 @@ class PackedLinear(nn.Module):
 
 
 class PackedAttention(Attention):
-    """Attention whose projections are packed when they are first used, those alone that are."""
+    """Attention with projections that are packed at their first use."""
 
     def __init__(self, plain: Attention) -> None:
         nn.Module.__init__(self)

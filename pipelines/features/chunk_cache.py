@@ -264,7 +264,7 @@ def find_cache(named: str | Path | None) -> Path | None:
 
 
 def caches_of(root: Path, made: Mapping[str, Any]) -> list[ChunkCache]:
-    """Return the caches in `root` whose chunks contain those of the chunk recipe `made`: with flow or more frames.
+    """Return the caches in `root` with at least the chunk recipe `made`: also with flow, or with more frames.
 
     Features without flow can use chunks with any flow, and all features can use chunks with all colours.
     """

@@ -117,7 +117,7 @@ class ModelFile:
 
     @property
     def inside(self) -> list[str]:
-        """The streams whose networks have their weights in this file."""
+        """The streams with the weights of their networks in this file."""
         return [stream for stream, where in self.networks.items() if where == "inside"]
 
     def checkpoint(self, device: str | None = None, overrides: Mapping[str, Any] | None = None) -> Checkpoint:

@@ -125,7 +125,7 @@ class FinetuneConfig(Settings, frozen=True):
 
     @property
     def mean_area(self) -> float:
-        """Pixels of an image, as a mean over all epochs and relative to those of `input_size`."""
+        """Mean area of an image over all epochs, relative to `input_size`."""
         areas = [math.prod(self.size_in(epoch)) for epoch in range(self.epochs)]
         return sum(areas) / max(1, len(areas) * math.prod(self.input_size))
 

@@ -182,7 +182,7 @@ class History:
     def events(self, limit: int = -1, **wanted: Any) -> list[WatchedEvent]:
         """Return the events that have all `wanted` values, which CLAUSES names, the latest start first.
 
-        None selects all; a negative `limit` is none.
+        None selects all; a negative `limit` means no limit.
         """
         found = {CLAUSES[name]: value for name, value in wanted.items() if value is not None}
         values = [value.timestamp() if isinstance(value, datetime) else value for value in found.values()]

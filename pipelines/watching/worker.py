@@ -47,7 +47,7 @@ class Worker(AbstractContextManager["Worker"]):
 
     Args:
         model: The model file, None for the default model.
-        service: The service whose sources it has.
+        service: The service of its sources.
     """
 
     def __init__(self, model: Path | None, service: Any):
