@@ -192,10 +192,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             f"{path} has the format {found!r}, this version reads {FORMAT!r}.", "update lstr, or save it again."
         )
     reader = KINDS[config.kind].published
-    # other designs of LSTR lack tensors that show its settings
-    design = getattr(config, "encoder", "two-stage"), getattr(config, "integration", "cross-attention")
-    is_shown = design == ("two-stage", "cross-attention")
-    for name, value in reader.shapes(tensors).items() if reader and is_shown else ():
+    for name, value in reader.shapes(tensors).items() if reader and config.has_sizes_in_tensors else ():
         wanted = getattr(config, name, None)
         if wanted and wanted != value:  # 0 follows another setting
             raise CheckpointError(

@@ -105,6 +105,13 @@ def check_streams(streams: Iterable[int], n_streams: int) -> list[int]:
     return which
 
 
+def check_finite(features: Any) -> None:
+    """Raise LstrError unless the features of a chunk, an array or a tensor, are finite and at most LARGEST_FEATURE."""
+    if not (abs(features) <= LARGEST_FEATURE).all():  # nor is NaN
+        message = f"The features of the chunk are not finite, or above {LARGEST_FEATURE:g}."
+        raise LstrError(message, "skip this chunk, or extract it again.")
+
+
 def taken_features(
     rgb_dim: int, flow_dim: int, rgb: ArrayLike | None, flow: ArrayLike | None, n_streams: int
 ) -> dict[str, ArrayLike]:

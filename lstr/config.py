@@ -131,6 +131,11 @@ class WindowConfig(Settings, frozen=True):
         """
         return self.work_length, self.work_length, 0
 
+    @property
+    def has_sizes_in_tensors(self) -> bool:
+        """Whether the shapes of a model's tensors tell its sizes, as `lstr.models.kind.Published` says."""
+        return True
+
 
 def define_config(module: str, name: str, kind: str, uses: Uses) -> type[WindowConfig]:
     """Return the settings of a kind that adds none; pickle finds the class as `name` in `module`."""

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
-from lstr.chunk import LARGEST_FEATURE, check_streams, taken_features
+from lstr.chunk import check_finite, check_streams, taken_features
 from lstr.config import Size, SizeOrZero, WindowConfig
 from lstr.errors import CheckpointError, LstrError, install_hint
 from lstr.windows.plans import Form, Joined
@@ -184,9 +184,7 @@ def step_streams(
             raise LstrError(f"The {stream} features are not numbers ({part.dtype}).", "use features of real numbers.")
         parts.append(part.astype(np.float32, copy=False))
     features = np.concatenate(parts, axis=1)
-    if not (np.abs(features) <= LARGEST_FEATURE).all():  # nor is NaN
-        message = f"The features of the chunk are not finite, or above {LARGEST_FEATURE:g}."
-        raise LstrError(message, "skip this chunk, or extract it again.")
+    check_finite(features)
     names = [SCORES, *(f"{AFTER}{name}" for name in about.kept)]
     scores, changes = [], []
     for group in np.split(np.arange(len(which)), range(about.streams, len(which), about.streams)):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lstr import checkpoint
-from lstr.chunk import LARGEST_FEATURE, check_streams, taken_features
+from lstr.chunk import check_finite, check_streams, taken_features
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
@@ -143,10 +143,7 @@ def step_streams(
             raise LstrError(f"The {name} features are not numbers: {error}.", hint) from error
         parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
     features = torch.cat(parts, dim=1)  # (n, D)
-    # on their own device: moving them first would wait for the GPU
-    if not (features.abs() <= LARGEST_FEATURE).all():  # nor is NaN
-        message = f"The features of the chunk are not finite, or above {LARGEST_FEATURE:g}."
-        raise LstrError(message, "skip this chunk, or extract it again.")
+    check_finite(features)  # on their own device: moving them first would wait for the GPU
     if state.captured:
         every = features.new_zeros(len(state.chunks), features.shape[1])
         every[which] = features

@@ -59,6 +59,11 @@ class LSTRConfig(WindowConfig, frozen=True):
             message = f"Integration mlp does not support anticipation {self.anticipation}."
             raise ConfigError(message, "set anticipation to 0, or use another integration.")
 
+    @property
+    def has_sizes_in_tensors(self) -> bool:
+        """Only the proposed design has all tensors that show its sizes."""
+        return (self.encoder, self.integration) == ("two-stage", "cross-attention")
+
 
 class LSTR(Model):
     """Two-stage memory encoder and causal decoder (paper, sections 3.2 to 3.4), and the designs it is compared with.

@@ -9,8 +9,7 @@ the published features; any other folder of .npy, .npz and .pt files needs a rat
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +56,7 @@ class FeatureFolder:
     files: Mapping[str, Mapping[str, Path]]  # the files of each stream, by video id
     recipe: Recipe | None  # None for features of other programs
     stated: Stated | None = None  # the description of features that are not in the layout above; None for this layout
+    _widths: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def path(self) -> Path | str:
@@ -97,7 +97,7 @@ class FeatureFolder:
         clock = self.stated.clock.to_dict() if self.stated.clock else {}
         named = {"name": self.stated.name} if self.stated.name else {}
         formats = {s: ", ".join(sorted({f.suffix[1:] for f in files.values()})) for s, files in self.files.items()}
-        return {**clock, **named, "widths": self.widths, "formats": formats}
+        return {**clock, **named, "widths": {stream: self._width(stream) for stream in self.files}, "formats": formats}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -164,25 +164,25 @@ class FeatureFolder:
                 f"{video_id!r} has {length} chunks in {self.path}, but {record['chunks']} in its record.", repair
             )
         if self.stated is not None:
-            self.widths  # noqa: B018 - reading it checks it
+            for stream in self.folders:
+                self._width(stream)
         return {stream: FeatureRows([file], length) for stream, file in found.items()}
 
-    @cached_property
-    def widths(self) -> dict[str, int]:
-        """The widths of the streams of another program, from the headers of all files.
+    def _width(self, stream: str) -> int:
+        """Return the width of a stream of another program. The first call reads the header of each file.
 
         Raises RecipeError for a video with a different width than most videos.
         """
-        usual = {}
-        for stream, files in self.files.items():
-            widths = {video_id: open_file(files[video_id]).shape[1] for video_id in self.ids()}
-            usual[stream] = max(set(widths.values()), key=list(widths.values()).count)
-            if wrong := next((name for name, width in widths.items() if width != usual[stream]), None):
+        if stream not in self._widths:
+            widths = {video_id: open_file(self.files[stream][video_id]).shape[1] for video_id in self.ids()}
+            usual = max(set(widths.values()), key=list(widths.values()).count)
+            if wrong := next((name for name, width in widths.items() if width != usual), None):
                 raise RecipeError(
-                    f"{wrong!r} in {self.folders[stream]} has width {widths[wrong]}; most videos have {usual[stream]}.",
+                    f"{wrong!r} in {self.folders[stream]} has width {widths[wrong]}; most videos have {usual}.",
                     "store each array as (rows, width), or move this file out of the folder.",
                 )
-        return usual
+            self._widths[stream] = usual
+        return self._widths[stream]
 
     def array(self, stream: str, video_id: str) -> Path:
         """Return the path of an array, which may not exist."""

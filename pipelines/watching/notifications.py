@@ -122,7 +122,6 @@ class Delivery:
     After a failure all notices wait, longer at each; a new event or a channel that is ready again ends the wait. Those
     that failed least often come first. A notice counts as delivered once the history has stored it: after a kill in
     between it is delivered again, with the same id.
-
     """
 
     def __init__(self, notifier: Notifier, channels: "Notifications"):
