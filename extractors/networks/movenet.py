@@ -104,7 +104,8 @@ class MoveNet(nn.Module):
         sides = torch.cat([grid.new_full((1, 1, 1), side) for side in (height, width)], 1)  # (1, 2, 1)
 
         def at(maps: Tensor) -> Tensor:
-            return maps.flatten(2).gather(2, index[:, None].expand(-1, maps.shape[1], -1))  # (B, C, 6)
+            cells = maps.permute(0, 2, 3, 1).flatten(1, 2)  # (B, h · w, C): CPUs keep maps in this order
+            return cells.gather(1, index[..., None].expand(-1, -1, maps.shape[1])).transpose(1, 2)  # (B, C, 6)
 
         middle, half = grid + at(box_offset), at(box_scale).relu() / 2
         corners = [torch.minimum(corner, sides).clamp(min=0) for corner in (middle - half, middle + half)]
@@ -123,8 +124,8 @@ class MoveNet(nn.Module):
         by_keypoint = best.transpose(1, 2)  # (B, 17, 6)
         # a keypoint has the score of the person that it fits best
         certain = scores.amax(1).gather(2, by_keypoint).transpose(1, 2)  # (B, 6, 17)
-        moved = offset.flatten(2).unflatten(1, (KEYPOINTS, 2))  # (B, 17, 2, h · w)
-        moved = moved.gather(3, by_keypoint[:, :, None].expand(-1, -1, 2, -1)).permute(0, 3, 1, 2)  # (B, 6, 17, 2)
+        moved = offset.permute(0, 2, 3, 1).flatten(1, 2).unflatten(2, (KEYPOINTS, 2))  # (B, h · w, 17, 2)
+        moved = moved.gather(1, best[..., None].expand(-1, -1, -1, 2))  # (B, 6, 17, 2)
         points = (found + moved) / sides[..., 0]
         is_seen = certain > SEEN
         score = score * (certain * is_seen).sum(2) / is_seen.sum(2).clamp(min=1)

@@ -276,7 +276,7 @@ class Learner:
         about: dict[str, Any] = {
             "request": self.learning.request,
             "split": self.division.sentence,
-            "data": self.workspace.describe_data(labels, self.learning.videos),
+            "data": self.workspace.describe_data(labels),
             "videos": {i: video.subset for i, video in sorted(labels.videos.items())},
         }
         measured: list[dict[str, Any]] = []

@@ -251,8 +251,8 @@ class Workspace:
         write_json(self.plan_file, {"format": FORMAT, "request": request, "task": task, "plan": plan.to_dict()})
         write_labels(self.labels, labels)  # also if resumed, because a run may have stopped before this line
 
-    def describe_data(self, labels: Labels, videos: Mapping[str, Place]) -> dict[str, Any]:
-        """Return videos, seconds and labelled actions by subset, and the names of the files without their folders.
+    def describe_data(self, labels: Labels) -> dict[str, Any]:
+        """Return videos, seconds and labelled actions by subset.
 
         A video counts as long as its features are, and not at all if it has none.
         """
@@ -264,7 +264,7 @@ class Workspace:
             about["videos"] += 1
             about["seconds"] += chunks / FEATURES_PER_SECOND
             about["labels"].update(s.label for s in video.segments if s.label not in (BACKGROUND, AMBIGUOUS))
-        return {"subsets": subsets, "files": sorted(videos[video_id].name for video_id in lengths)}
+        return {"subsets": subsets}
 
 
 def write_labels(path: Path, labels: Labels) -> None:

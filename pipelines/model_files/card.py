@@ -76,7 +76,6 @@ def card_of(document: Mapping[str, Any], file_name: str) -> str:
         "store": store,
         "trained": table(("videos", "number", "minutes", "labelled actions"), rows),
         "labelled": table(("labelled actions", *map(code, counted)), by_class),
-        "files": (document.get("data") or {}).get("files") or sorted(i.rpartition("/")[2] for i in document["seen"]),
         "recipe": Recipe.from_dict(document["recipe"]) if document["recipe"] is not None else None,
         "networks": networks,
         "where": WHERE,
