@@ -55,7 +55,7 @@ function About() {
       <dl class="terms" id="speed"><${Terms} pairs=${measured} /></dl>
       ${whole && html`<pre tabindex="0" id="recipe" aria-label="The whole recipe of the features">${JSON.stringify(whole, null, 2)}</pre>`}</details>`}
     <p class="keys soft"><kbd>space</kbd> play · <kbd>←</kbd> <kbd>→</kbd> one decision · <kbd>shift</kbd> with them one second ·${" "}
-      <kbd>p</kbd> <kbd>n</kbd> previous, next segment · <kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> previous error · <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,${" "}
+      <kbd>p</kbd> <kbd>n</kbd> previous, next segment · ${truth && html`<kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> previous error · `}<kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,${" "}
       <kbd>shift</kbd> with it moves · a class name goes to its next segment</p>
   </footer>`;
 }
