@@ -196,6 +196,12 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
+            if isinstance(error, click.NoSuchOption):
+                for key in (key for param in self.params for key, _ in getattr(param, "settings", ())):
+                    if key.rpartition(".")[2] == error.option_name.lstrip("-").replace("-", "_"):
+                        raise click.UsageError(
+                            f"{error.option_name} is a setting; write --set {key}=VALUE.", ctx
+                        ) from error
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

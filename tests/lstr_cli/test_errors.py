@@ -23,6 +23,7 @@ SNAPSHOTS = Path(__file__).with_name("snapshots")  # the errors of each command;
 WRONG = [
     (2, "detct x.mp4", "detct"),
     (2, "detect x.mp4 --fromat json", "--format"),
+    (2, "detect x.mp4 --labels y.json", "--set labels=VALUE"),
     (2, "labels convert a.csv --from zzz", "zzz"),
     (2, "extract x.mp4 -o f --workers", "--workers"),
     (2, "models mini", "miniroad"),
