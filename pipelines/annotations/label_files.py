@@ -14,6 +14,7 @@ from lstr.errors import ExtractorError, LabelsError, MissingPathError, few
 from lstr.extractors.video.inputs import is_video_name
 from lstr.labels.check import SEVERITIES, check
 from lstr.labels.label_set import (
+    BACKGROUND,
     Labels,
     Note,
     VideoLabels,
@@ -233,10 +234,12 @@ def read_label_files(
         return read[0][1]
     videos: dict[str, VideoLabels] = {}
     origin: dict[str, str] = {}
-    twice = []
+    twice: list[str] = []
     notes: dict[Note, None] = {}
     for path, labels in read:
-        notes |= dict.fromkeys(Note(note.kind, f"{path}: {note.sentence}") for note in labels.notes)
+        earlier = ", unless an earlier file has their subset" if videos.keys() & labels.videos.keys() else ""
+        for note in labels.notes:
+            notes[Note(note.kind, f"{path}: {note.sentence}{earlier if note.kind == 'no subsets' else ''}")] = None
         for name, video in labels.videos.items():
             if before := videos.get(name):
                 twice.append(f"{name!r} in {origin[name]} and {path}")
@@ -245,17 +248,14 @@ def read_label_files(
                 video = replace(video, subset=subset, duration=duration)
             videos[name], origin[name] = video, path
     if twice:
-        notes[
-            Note("several files", f"videos that are in several files take the labels of the last file: {few(twice)}")
-        ] = None
-    classes = dict.fromkeys(name for _, labels in read for name in labels.classes)
-    return Labels(
-        with_ambiguous(without_ambiguous(tuple(classes)), classes),
-        videos,
-        any(labels.has_subsets for _, labels in read),
-        all(labels.lists_classes for _, labels in read),
-        tuple(notes),
-    )
+        sentence = f"videos that are in several files take the labels of the last file: {few(twice)}"
+        notes[Note("several files", sentence)] = None
+    unused = {s.label for _, labels in read for video in labels.videos.values() for s in video.segments}
+    unused -= {BACKGROUND, *(s.label for video in videos.values() for s in video.segments)}  # only in replaced labels
+    classes = dict.fromkeys(n for _, labels in read for n in labels.classes if labels.lists_classes or n not in unused)
+    names = with_ambiguous(without_ambiguous(tuple(classes)), classes)
+    has_subsets = any(labels.has_subsets for _, labels in read)
+    return Labels(names, videos, has_subsets, all(labels.lists_classes for _, labels in read), tuple(notes))
 
 
 # Separate the label files and the videos among the paths of a command.
