@@ -13,7 +13,8 @@ from lstr.extractors.video.inputs import find_sources
 from lstr.files.atomic import check_writable
 from lstr.files.remote import Place
 from lstr.labels.check import check, stop_at_errors
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named, with_ambiguous
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, select, with_ambiguous
+from lstr.labels.video_ids import check_match
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.annotations.videos import footage_of_files
 from lstr.pipelines.evaluation.analysis import RESAMPLES, names_of
@@ -69,9 +70,9 @@ def compare_models(
     found = find_sources(sources, notify=not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
     labels = read_label_file(label_file, lenient=True, skip_missing=True, present=found)
-    subset = subset_named(subset) if subset else None
-    labelled = {i: found[i] for i in sorted(labels.videos.keys() & found.keys())}
-    labelled = {i: path for i, path in labelled.items() if subset in (None, labels.videos[i].subset)}
+    chosen = select(labels, subset).videos if subset else labels.videos
+    check_match(chosen, found)
+    labelled = {i: found[i] for i in sorted(chosen.keys() & found.keys())}
     videos = unseen(labelled, models)
     if len(videos) < len(labelled):
         left = sorted(labelled.keys() - videos.keys())
@@ -137,7 +138,7 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
     if not left:
         paths = " and by ".join(str(model.path) for model in models)
         raise SeenError(
-            f"All {len(videos)} labelled videos were used to train {paths}.",
+            f"Every labelled video was used to train {paths}.",
             "use labelled videos that none of these models was trained on.",
         )
     return left

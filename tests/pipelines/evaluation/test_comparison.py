@@ -69,7 +69,7 @@ def test_invalid_comparisons_are_refused(lstr, small_set, models, tmp_path):
 
     seen = [videos / f"{i}.mp4" for i, video in labels["database"].items() if video["subset"] == "training"]
     check(4, *models, *seen, own_labels)
-    for words in ((models[0], own_labels), (videos, own_labels), models):
+    for words in ((models[0], own_labels), (videos, own_labels), models, (*models, *seen, own_labels, "--subset=val")):
         check(2, *words)
     for option in ("--published", "--allow-seen", "--choose-thresholds", "--set=model.n_heads=2", "--set=mode=stream"):
         check(2, *models, videos, own_labels, option)
