@@ -38,10 +38,10 @@ function runFacts() {
   add("Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));
   if (gaps.length) add("Gaps", gaps.length + ", " + numberText(gaps.reduce((sum, [start, end]) => sum + end - start, 0)) + " s");
   if (uniform) add("Thresholds", "start at " + numberText(rules.on) + ", end below " + numberText(rules.off));
-  else if (timeline.thresholds) add("Thresholds", "of each class, from validation data");
+  else if (timeline.thresholds) add("Thresholds", "by class");
   for (const [key, name] of [["min_length", "Shortest action"], ["merge_gap", "Gap closed"]]) if (rules[key]) add(name, numberText(rules[key]) + " s");
   if (Object.values(timeline.thresholds || {}).some((rule) => rule === true || rule?.highest)) add("One at a time", "the action with the highest score");
-  const backdates = Object.entries(uniform ? { "all actions": rules } : timeline.thresholds || {}).filter(([, rule]) => rule?.backdate);
+  const backdates = Object.entries("backdate" in rules ? { "all actions": rules } : timeline.thresholds || {}).filter(([, rule]) => rule?.backdate);
   if (backdates.length) add("Starts backdated", backdates.map(([label, { backdate }]) => label + " " + numberText(backdate) + " s").join(", "), "wide");
   return pairs;
 }

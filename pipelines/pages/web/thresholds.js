@@ -2,16 +2,16 @@
 const tried = { on: null, off: null, min_length: null, merge_gap: null };
 const rules = sharedRules(timeline.thresholds || {});
 const canTry = Boolean(timeline.thresholds) && codes.some((code) => code !== missing);
-const uniform = typeof rules.on === "number";
-const storedRule = (label) => (uniform ? rules : rules[label]) || {};
+const uniform = "on" in rules && "off" in rules;
+const storedRule = (label) => (typeof timeline.thresholds.on === "number" ? rules : timeline.thresholds[label]) || {};
 const tries = () => Object.values(tried).some((value) => value !== null);
 const isDecided = (label) => classOf.get(label) < classes.length && !UNDECIDABLE.includes(label);
 const ruleOf = (label) => (timeline.thresholds && isDecided(label) ? changedRules(storedRule(label), tried) : null);
-/* One rule where all actions have the same, as `lstr learn` chooses them; else the rules by class. */
+/* The only rule, or of rules by class what is the same for all actions, as a minimum length that `lstr learn` chooses. */
 function sharedRules(stored) {
   if (typeof stored.on === "number") return stored;
-  const [first, ...others] = classes.filter((label) => !UNDECIDABLE.includes(label)).map((label) => JSON.stringify(stored[label]));
-  return first && others.every((rule) => rule === first) ? JSON.parse(first) : stored;
+  const [first, ...others] = classes.filter((label) => !UNDECIDABLE.includes(label)).map((label) => stored[label] || {});
+  return Object.fromEntries(Object.entries(first || {}).filter(([key, value]) => others.every((rule) => rule[key] === value)));
 }
 const hundredths = (value) => Math.round(value * 100) / 100;
 let offWanted = uniform ? rules.off : DEFAULT_RULES.off; /* comes back when `on` has been moved below it and up again */
@@ -72,7 +72,7 @@ function Rules() {
   const shown = changedRules(uniform ? rules : {}, tried), own = !uniform && tried.on === null, words = commandWords();
   const slider = (name, text, label, least, act) => html`<label class="slider" for=${name}>${text} <input type="range" id=${name} min=${least} max="1" step="0.01" aria-label=${label} value=${shown[name]} onInput=${({ target }) => act(Number(target.value))} />
     <output for=${name} aria-live="off">${own ? "by class" : shown[name].toFixed(2)}</output></label>`;
-  const seconds = (name, text, label) => html`<label>${text} <input type="number" id=${name} min="0" step="0.25" aria-label=${label} value=${unlessTyping(name, uniform || tried[name] !== null ? shown[name] : "")}
+  const seconds = (name, text, label) => html`<label>${text} <input type="number" id=${name} min="0" step="0.25" aria-label=${label} value=${unlessTyping(name, tried[name] ?? rules[name] ?? (uniform ? 0 : ""))}
     onInput=${({ target }) => { if (target.value !== "") trySeconds(name, Number(target.value)); }} /> s</label>`;
   return html`<div id="rules" role="group" aria-label="Thresholds of all classes">
     ${slider("on", "Start threshold", "Start threshold: score at which an action starts", "0.01", tryOn)}${slider("off", "End threshold", "End threshold: score below which an action ends", "0", tryOff)}

@@ -239,8 +239,7 @@ DECIDE = """([codes, rule, fullScale, missing, step, begin]) => {
 
 def test_the_rules_of_a_page_equal_python(show, report):
     """Of twelve random walks below the background, without a score in a tenth of the chunks."""
-    page = show(report)
-    rng = np.random.default_rng(0)
+    page, rng = show(report), np.random.default_rng(0)
     curves = 1 / (1 + np.exp(-np.cumsum(rng.normal(0, 0.8, (400, 13)), 0)))
     curves[:, 0] = 0.99
     curves[rng.random(400) < 0.1] = np.nan
@@ -263,6 +262,9 @@ def test_the_rules_of_a_page_equal_python(show, report):
     pairs = list(product(stored, tried))
     rules = page.evaluate("(pairs) => pairs.map(([stored, tried]) => changedRules(stored, tried))", pairs)
     assert rules == [asdict(changed(*pair)) for pair in pairs]
+    assert page.evaluate("sharedRules(Object.fromEntries(classes.map((c, at) => [c, { on: at, off: 0 }])))") == {
+        "off": 0
+    }
 
 
 def is_match(label: tuple[float, float], detection: tuple[float, float]) -> bool:
