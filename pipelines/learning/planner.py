@@ -140,7 +140,8 @@ class Planner:
             try:
                 return division, self.plan(division, is_last=False)
             except TooShortError as error:
-                yield Notice(f"{error} Some videos are held out for measuring and not used for training.")
+                held = "Some videos are held out for measuring and not used for training."
+                yield Notice(f"{error} {'No folds are used.' if division.of(TESTING) else held}")
                 division = held_out
         return division, self.plan(division, is_last=True)
 
