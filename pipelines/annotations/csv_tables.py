@@ -68,7 +68,7 @@ class Tsv(Format):
         _, header = next(rows, (1, []))
         columns = layout_of(header, options.columns, options.frames is not None)
         if columns is None:
-            raise unknown_columns(header)
+            raise unknown_columns(header, options.columns)
         lasts = columns["end"].lasts
         read = {column.at for column in columns.values()}
         unread: dict[Column, set[str]] = {

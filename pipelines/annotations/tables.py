@@ -215,7 +215,7 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool =
 def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, Column]:
     """Return the columns by the names of NAMES. Raises LabelsError if `named` has a header that does not exist."""
     cells = [cell.strip().casefold() for cell in header]
-    names = [cell if cell in NAMES else "" for cell in cells]
+    places: dict[str, int] = {}
     for name, title in named.items():
         if name not in NAMES:
             raise LabelsError(f"Unknown column: {brief(name)}.", f"choose from {', '.join(NAMES)}.")
@@ -224,19 +224,17 @@ def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, C
                 f"The table has no column {brief(title)} (it has: {', '.join(header) or 'none'}).",
                 "use the column names of its first line.",
             )
-        names = ["" if known == name else known for known in names]
-        names[cells.index(title.strip().casefold())] = name
-    found: dict[str, Column] = {}
-    for at, name in enumerate(names):
-        scale = 1000 if name.endswith("_ms") else 1
-        if name:
-            found.setdefault(name, Column(at, header[at].strip(), scale, name.endswith(("_frame", "_frames"))))
-    return found
+        places[name] = cells.index(title.strip().casefold())
+    own = {cell: at for at, cell in reversed([*enumerate(cells)]) if cell in NAMES and at not in places.values()}
+    return {
+        name: Column(at, header[at].strip(), 1000 if name.endswith("_ms") else 1, name.endswith(("_frame", "_frames")))
+        for name, at in (own | places).items()
+    }
 
 
-def unknown_columns(header: Sequence[str]) -> LabelsError:
+def unknown_columns(header: Sequence[str], named: Mapping[str, str]) -> LabelsError:
     """Return the error for a header without the required columns; its hint is a command that names them."""
-    known = find_columns(header, {}).keys()
+    known = find_columns(header, named).keys()
     missing = [role for role in ("start", "end", "label") if not known & {*TIMES.get(role, (role,))}]
     if "end" in missing and known & ({"duration_frames"} if "start_frame" in known else {*TIMES["duration"]}):
         missing.remove("end")
@@ -245,7 +243,7 @@ def unknown_columns(header: Sequence[str]) -> LabelsError:
             f"The first line of the table is not a header: {brief(first_line(','.join(header)))}.",
             "save it as CSV with the columns video,start,end,label.",
         )
-    command = shlex.quote(",".join(f"{role}=…" for role in missing))
+    command = shlex.quote(",".join(map("=".join, {**named, **dict.fromkeys(missing, "…")}.items())))
     return LabelsError(
         f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
         f"name them, and `video` if there is one: `lstr labels convert FILE -o labels.json --columns {command}`.",

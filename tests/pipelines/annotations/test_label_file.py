@@ -26,8 +26,7 @@ def files(tmp_path) -> list[Path]:
     """A day as a table, another as JSON, and a correction of one video of the first as the page downloads it."""
     rows = "a.mp4,training,9,1,2,fall\nb,testing,8,1,2,fall\n"
     (tmp_path / "day1.csv").write_text(f"video,subset,duration,start,end,label\n{rows}")
-    second = {"c": {"annotations": [{"label": "sit", "segment": [1, 2]}]}}
-    (tmp_path / "day2.json").write_text(json.dumps({"database": second}))
+    (tmp_path / "day2.json").write_text('{"database": {"c": {"annotations": [{"label": "sit", "segment": [1, 2]}]}}}')
     corrected = {"b": {"subset": "", "annotations": [{"label": "sit", "segment": [3, 4]}]}}
     (tmp_path / "b.labels.json").write_text(json.dumps({"classes": ["Background", "sit"], "database": corrected}))
     return [tmp_path / name for name in ("day1.csv", "day2.json", "b.labels.json")]

@@ -184,16 +184,17 @@ def test_missing_columns_are_named_in_a_command_to_complete(table, columns):
 
 def test_the_columns_option(tmp_path, run):
     text = "Video;Beginn;Ende;Verhalten, kurz;label;Tier\na;1500;2000;Sturz;x;Anna\n"
-    columns = {"start_ms": "beginn", "end_ms": "Ende", "label": "Verhalten, kurz", "subject": "Tier"}
-    (segment,) = parse("csv", text, options=ConvertOptions(columns=columns)).videos["a"].segments
-    assert segment == Segment(1.5, 2.0, "Sturz", None, "Anna")
-    read_error("csv", text, "'Anfang'", ConvertOptions(columns={"start": "Anfang"}))
-    read_error("csv", text, "'begin'", ConvertOptions(columns={"begin": "Beginn"}))
-    path = tmp_path / "de.csv"
+    columns = {"start_ms": "beginn", "label": "Verhalten, kurz", "subject": "Tier"}
+    for header, end in (("Ende", 2.0), ("Beginn", 1.5)):  # point events have one column of times
+        options = ConvertOptions(columns=columns | {"end_ms": header})
+        assert parse("csv", text, options=options).videos["a"].segments == (Segment(1.5, end, "Sturz", None, "Anna"),)
+    for name, fault in (("start", "'Anfang'"), ("begin", "'begin'")):
+        read_error("csv", text, fault, ConvertOptions(columns={name: "Anfang"}))
+    assert "start=Tier,end=…" in read_error("csv", text, "end (it", ConvertOptions(columns={"start": "Tier"})).hint
+    path, out = tmp_path / "de.csv", tmp_path / "labels.json"
     path.write_text("Beginn (s);Ende, s;Klasse\n0;1;1\n1;1;0\n")  # otherwise a table of 0 and 1
-    columns = "start=Beginn (s),end=Ende, s,label=Klasse"
-    run("labels", "convert", path, "-o", tmp_path / "labels.json", "--columns", columns)
-    assert segments(read_annotations(tmp_path / "labels.json").videos["de"]) == [(0, 1, "1"), (1, 1, "0")]
+    run("labels", "convert", path, "-o", out, "--columns", "start=Beginn (s),end=Ende, s,label=Klasse")
+    assert segments(read_annotations(out).videos["de"]) == [(0, 1, "1"), (1, 1, "0")]
 
 
 def test_ignored_columns_have_a_note():

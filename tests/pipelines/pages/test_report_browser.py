@@ -262,9 +262,7 @@ def test_the_rules_of_a_page_equal_python(show, report):
     pairs = list(product(stored, tried))
     rules = page.evaluate("(pairs) => pairs.map(([stored, tried]) => changedRules(stored, tried))", pairs)
     assert rules == [asdict(changed(*pair)) for pair in pairs]
-    assert page.evaluate("sharedRules(Object.fromEntries(classes.map((c, at) => [c, { on: at, off: 0 }])))") == {
-        "off": 0
-    }
+    assert page.evaluate("sharedRules(Object.fromEntries(classes.map((c, i) => [c, { on: i, off: 0 }])))") == {"off": 0}
 
 
 def is_match(label: tuple[float, float], detection: tuple[float, float]) -> bool:
