@@ -182,7 +182,7 @@ def describe_limitation(hours: float) -> str:
     if hours >= 1:
         return ""
     only = f"false alarms are measured on {length_text(hours)} of video only"
-    return f"{only}: record an hour without the actions, and add it by --negatives."
+    return f"{only}: add an hour without the actions by --negatives, or as testing videos if the labels name some."
 
 
 FORMAT = "lstr-learn/2"
