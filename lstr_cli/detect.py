@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # they import torch
 
 STALLED = 1  # exit status if a live source sent nothing for too long
 AT_LEAST_0 = click.FloatRange(min=0)
-STILL_ACTIVE = " (still on at the end)"
+STILL_ACTIVE = " (still active at the end)"
 
 
 @click.command("detect", cls=Command)

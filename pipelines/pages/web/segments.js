@@ -8,7 +8,7 @@ function lateText({ item, lost }) {
   if (item.match) return item.announced === undefined ? "found" : signed(item.announced - item.match.start);
   return isFalse(item) ? "false alarm" : "–";
 }
-const STILL_ACTIVE = "still on when the video ended";
+const STILL_ACTIVE = "still active when the video ended";
 function spoken(entry) {
   const where = entry.label + ", " + clock(entry.start) + " to " + clock(entry.end) + (entry.still_active ? ", " + STILL_ACTIVE : "");
   if (entry.lost) return where + ", labelled, missed";
