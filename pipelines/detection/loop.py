@@ -193,7 +193,7 @@ class Track:
 
     def notices(self) -> Iterator[Notice]:
         """Yield new warnings, news of its reader, and errors of its sinks. Raises as `Session.report_sink`."""
-        name = f"{self.id}: " if self.live and self.is_open and self.is_named else ""
+        name = f"{self.id}: " if self.live and self.is_named else ""
         new = self.source.warnings[self._n_warnings :]  # some are known only as frames come
         self._n_warnings += len(new)
         yield from (Notice(f"{name}{text}") for text in new)

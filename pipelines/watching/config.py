@@ -104,7 +104,7 @@ class Secret(str):
     @classmethod
     def _parse(cls, value: Any, folder: Path) -> "Secret":
         if not isinstance(value, str) or not value.strip():
-            raise ValueError("write it in quotation marks.")
+            raise ValueError("write a text in quotation marks, which is not empty.")
         parts = ELSEWHERE.fullmatch(value)
         if not parts:
             return cls(value)
@@ -277,7 +277,8 @@ def read_config(path: str | Path) -> WatchConfig:
         except (msgspec.ValidationError, OverflowError, SystemError) as error:  # SystemError: msgspec before 0.22
             placed = PLACED.fullmatch(str(error))
             assert placed
-            errors.append(f"{entry}{placed[2] or ''}: {placed[1]}")
+            text = "its form is not valid; `lstr watch --init FILE` writes an example."
+            errors.append(f"{entry}{placed[2] or ''}: {text if ' regex ' in placed[1] else placed[1]}")
 
     found: dict[str, Any] = {"model": None, "sources": {}}
     try:
@@ -288,17 +289,17 @@ def read_config(path: str | Path) -> WatchConfig:
     for name, value in content.items():
         if name in ("sources", "actions", "channels"):  # msgspec does not name the key of a mapping
             found[name] = {}
-            for key, table in (convert(name, value, dict[str, dict[str, Any]]) or {}).items():
-                entry, kind = f"{name}.{key}", SourceConfig if name == "sources" else ActionConfig
+            kind = {"sources": SourceConfig, "actions": ActionConfig}.get(name, dict[str, Any])
+            for key, table in (convert(name, value, dict[str, Any]) or {}).items():
+                entry = f"{name}.{key}"
                 if name != "actions" and not NAME.fullmatch(key):
-                    errors.append(f"{key!r} is not a valid name: use up to 64 letters, digits, spaces and . _ -")
-                if name != "channels":
-                    found[name][key] = convert(entry, table, kind)
+                    errors.append(f"{entry}: the name is not valid; use up to 64 letters, digits, spaces and . _ -")
+                made = found[name][key] = convert(entry, table, kind)
+                if name != "channels" or made is None:
                     continue
-                found[name][key] = None
                 try:
-                    notifier = notifier_class(table.pop("kind", None))
-                    found[name][key] = notifier, convert(entry, table, notifier.Config)
+                    notifier = notifier_class(made.pop("kind", None))
+                    found[name][key] = notifier, convert(entry, made, notifier.Config)
                 except ConfigError as error:
                     errors.append(f"{entry}.kind: {_line(error)}")
         elif name not in fields:

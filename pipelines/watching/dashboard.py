@@ -94,7 +94,7 @@ class SourceState:
             "address": self.address,
             "paused": self.paused,
             "trouble": self.trouble,
-            "link": "paused" if self.paused else self.status.link if self.status else "waiting",
+            "link": "paused" if self.paused else getattr(self.status, "link", "ended" if self.trouble else "waiting"),
             "lag_ms": round(lag[0]) if lag else None,
             **self.counts(),
         }

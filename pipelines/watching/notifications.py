@@ -99,12 +99,8 @@ def describe(notice: Notice, now: datetime) -> str:
     """Return the sentence of a notice. The sentence of a `new` event includes its end if it has ended already."""
     event, phase = notice.event, notice.phase
     length = format_seconds(event.seconds)
-    times = []
-    for time in (event.start, event.end or event.seen):
-        local = time.astimezone()
-        is_today = local.date() == now.astimezone().date()
-        times.append(f"{local:%H:%M:%S}" if is_today else f"{local:%Y-%m-%d %H:%M:%S}")
-    start, end = times
+    today, times = now.astimezone().date(), [time.astimezone() for time in (event.start, event.end or event.seen)]
+    start, end = (f"{time:{'' if time.date() == today else '%Y-%m-%d '}%H:%M:%S}" for time in times)
     if phase == "end" and event.still_active:
         return f"{title(event)} was last seen at {end} after {length}, when the source ended"
     if phase == "end":

@@ -73,9 +73,9 @@ class Service:
 
     @property
     def sources(self) -> dict[str, SourceConfig]:
-        """All sources by name, paused ones too. A name of the file is the file's."""
-        added = self.history.value(ADDED) or {}
-        return {name: SourceConfig(Address(address)) for name, address in added.items()} | {**self.config.sources}
+        """All sources by name, paused ones too, first those of the file. A name of the file is the file's."""
+        added, own = self.history.value(ADDED) or {}, {**self.config.sources}
+        return own | {name: SourceConfig(Address(address)) for name, address in added.items()} | own
 
     @property
     def paused(self) -> list[str]:
@@ -150,7 +150,7 @@ class Service:
         try:
             ended = self.history.end_all()
             if ended:
-                self.log(f"active when the service was killed: {ended}; each event ends at its last decision.")
+                self.log(f"active when the service was killed: {ended}; each event ends when it was last stored.")
             self.dashboard.snoozes = self.policy.snoozes()
             self.notifications.__enter__()
             app, page = WatchSite(self).app, self.config.page

@@ -133,6 +133,6 @@ function play(id) {
 async function clipFailed() {
   const failing = clip, answer = clip && (await fetch("clip/" + clip.event.id, { method: "HEAD" }).catch(() => null));
   if (!failing || clip !== failing) return;
-  const trouble = answer?.ok ? "This browser cannot play the clip, which has the camera's format. Save it, and open it in a player such as VLC." : "The clip has been deleted.";
+  const trouble = answer?.ok ? "This browser cannot play the clip, which has the camera's format. Save it, and open it in a player such as VLC." : "The clip was deleted, or the service keeps no clips any more.";
   showClip({ ...clip, trouble, isGone: !answer?.ok });
 }
