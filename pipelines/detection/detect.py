@@ -248,9 +248,9 @@ class _Run:
                     continue
                 case Opened():
                     self._opened[event.id] = event
-                    shows_video = event.video or event.live or self.timelines
-                    if output.folder and "mp4" in output.formats and not shows_video:
-                        yield from self.new_notices([f"{event.origin} has no frames, so no mp4 is written."])
+                    why = "is live" if event.live else "" if event.video or self.timelines else "has no frames"
+                    if output.folder and "mp4" in output.formats and why:
+                        yield from self.new_notices([f"{event.origin} {why}, so no mp4 is written."])
                 case Ended() if event.timeline:
                     self.timelines[event.id] = event.timeline
                 case Failed():

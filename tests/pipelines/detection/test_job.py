@@ -322,7 +322,7 @@ def test_lines_name_their_source(lstr, run, small_set, streams, tmp_path):
         assert [line["chunk"] for line in lines if "chunk" in line] == [0, 1]
         assert err.count("failed: tcp://127.0.0.1:1 ") == 1
         options = ("--name", f"door={address}", *options, "--on", 0)
-        run("detect", *options, "-o", tmp_path, "-f", "json,jsonl", "--events-only")
+        assert "live, so no mp4" in run("detect", *options, "-o", tmp_path, "-f", "json,jsonl,mp4", "--events-only")[1]
         code, out, err = lstr("detect", *options)
     assert code == 0 and {json.loads(line)["source"] for line in out.splitlines()} == {"door"}
     assert json.loads(dated_file(tmp_path, "door", ".json").read_text())["name"] == "door"
