@@ -223,7 +223,7 @@ def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
         )
     for label, one in events["per_class"].items():
         if one["labels"] and not one["found"]:
-            yield f"{label!r} is no longer found."
+            yield f"{label!r} is not found."
 
 
 def backdated(
