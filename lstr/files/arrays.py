@@ -36,7 +36,7 @@ def open_array(path: Path) -> np.memmap:
         raise ValueError(f"its header claims the shape {shape}")
     claimed = offset + math.prod(shape) * dtype.itemsize  # in Python's integers, which do not overflow
     if claimed > size:
-        raise ValueError(f"its header claims {claimed:.3g} bytes, but it has {size}")
+        raise ValueError(f"its header claims {claimed} bytes, but it has {size}")
     return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
 
 
