@@ -50,7 +50,6 @@ UNPRINTED = "redirect it to a disk with free space; other files that the command
 MORE_MEMORY = "close other programs, or raise the memory limit (`ulimit -v`, or that of the container)."
 # In errors of the loader when there is no memory for a library.
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
-INSTALL_MATPLOTLIB = "pip install matplotlib, which draws figures."
 WIDEST_HELP = 120  # columns; longer lines are hard to read
 
 
@@ -138,8 +137,10 @@ def _run(interruptions: Interruptions) -> int:
         elif isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("lstr"):
             package = error.name.partition(".")[0]
             learn = f"{install_hint('learn')} (the small installation runs only files of `lstr export`)."
-            hint = INSTALL_MATPLOTLIB if package == "matplotlib" else learn
+            hint = "pip install matplotlib, which draws figures." if package == "matplotlib" else learn
             code = _fail(f"This command needs the package {package}, which is not installed.", hint, 2)
+        elif isinstance(error, OSError) and error.filename and error.errno in (errno.EACCES, errno.ENAMETOOLONG):
+            code = _fail(f"{error.filename} cannot be used ({error.strerror}).", "check the path, or name another.", 2)
         else:
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report its output.", 1)

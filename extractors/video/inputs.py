@@ -68,8 +68,8 @@ def find_videos(
     """
     pairs: list[tuple[str, Path]] = []
     for text in inputs:
-        if not str(text):
-            raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
+        if not isinstance(text, str | Path) or not str(text):
+            raise MissingPathError(f"{text!r} is not a path.", "check the variable or pattern that it comes from.")
         named = folder = Path(text)
         try:
             is_folder = named.is_dir()

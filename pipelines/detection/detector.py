@@ -57,13 +57,9 @@ def detect(
     """
     loaded = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint, device=device)
     chosen = NetworkOptions.of(networks, streams_of_checkpoint(loaded) or loaded.config.streams)
+    networks = replace(chosen, device=chosen.device or device)
     options = DetectOptions(
-        loaded,
-        networks=replace(chosen, device=chosen.device or device),
-        thresholds=thresholds,
-        limits=limits,
-        live=live or LiveOptions(),
-        keep_going=False,
+        loaded, networks=networks, thresholds=thresholds, limits=limits, live=live or LiveOptions(), keep_going=False
     )
     with Decisions(detect_sources([source], options)) as decisions:
         yield from decisions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from os.path import isdir
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,7 +16,7 @@ from lstr.extractors.video.inputs import Input, find_videos, parse_live
 from lstr.files.names import fault_of
 from lstr.labels.label_set import Labels
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.settings import Positive, check_fields
+from lstr.settings import Amount, Positive, PositiveAmount, check_fields
 from lstr.timeline import Thresholds, changed, thresholds_of
 
 DEFAULT_FORMATS = ("json", "jsonl", "npy", "html")
@@ -34,8 +35,8 @@ ThresholdChoice = Thresholds | Mapping[str, Any] | None
 class Limits:
     """Which chunks are decided: from `start` on, for `duration` (seconds of the source), `max_chunks` at most."""
 
-    start: float = 0.0
-    duration: float | None = None
+    start: Amount = 0.0
+    duration: PositiveAmount | None = None
     max_chunks: Positive | None = None
 
     def __post_init__(self) -> None:
@@ -199,5 +200,5 @@ def by_kind(
         named.append(replace(live, id=name, named=True))
     parsed = [(source, parse_live(source)) for source in sources]
     recorded = [source for source, live in parsed if live is None]
-    find_videos(source for source in recorded if not (str(source) and Path(source).is_dir()))
+    find_videos(source for source in recorded if not (isinstance(source, str | Path) and isdir(source)))
     return [Path(source) for source in recorded], [*(live for _, live in parsed if live), *named]

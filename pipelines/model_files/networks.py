@@ -200,6 +200,9 @@ def networks_of(
         twostream = TwoStream(networks, requested, "cpu", WeightSources(graphs=graphs), RunOptions(AUTO))
     else:
         missing = [stream for stream in recipe.streams if stream not in given]
+        if given and len(missing) == len(recipe.streams):
+            hint = f"name its streams, for example --weights {missing[0]}=FILE."
+            raise WeightsError(f"{loaded.path} has no {next(iter(given))} network.", hint)
         files: dict[str, str | None] = {**dict.fromkeys(weights), **given}
         if is_archive(loaded.path):
             files |= {stream: open_model(loaded.path).source(stream) for stream in missing}

@@ -47,6 +47,7 @@ WRONG = [
     # outputs that cannot be written
     (2, f"{DETECT} -o {{bad}}/text.mp4", "text.mp4"),
     (2, f"{DETECT} -o {{bad}}/text.mp4/below", "text.mp4"),
+    (2, f"{DETECT} -o {'x' * 256}", "xx"),
     (2, "extract {video} -o {bad}/text.mp4 --recipe {recipe}", "-o"),
     (2, "extract {video} -o /proc/none --recipe {recipe}", "-o"),
     (2, "train {features} --labels {labels} -o {bad}/text.mp4/below", "text.mp4"),
@@ -64,6 +65,7 @@ WRONG = [
     (4, "detect {video} -c {bad}/none.pt", "none.pt"),
     (4, "detect {video}", "lstr learn"),
     (4, f"{EXTRACT} --weights rgb={{bad}}/text.mp4", "text.mp4"),
+    (4, f"{DETECT} --weights grey=x", "grey"),
     (2, f"{EXTRACT} --weights {{bad}}/none.pth", "none.pth"),
     # pages and services
     (2, f"{LABEL} -o labels.csv", ".json"),
@@ -81,17 +83,15 @@ WRONG = [
 def bad(tmp_path, small_set, sound_only):
     """A folder of unsuitable files, named after their faults."""
     folder = tmp_path / "bad"
-    folder.mkdir()
+    (folder / "empty").mkdir(parents=True)
     (folder / "text.mp4").write_text("text, not a video\n" * 100)
-    (folder / "empty").mkdir()
     sound_only.rename(folder / "sound.mp4")
     write_video(folder / "short.mp4", range(0, 80, 20))
     (folder / "odd.json").write_text("{}")
     (folder / "timeline.json").write_text('{"format": "lstr-timeline/1"}')
     (folder / "foreign.csv").write_text("aanvang;einde;gedrag\n0,5;1,5;vallen\n")
     recipe = json.loads(small_set.recipe.read_text())
-    recipe["flow"]["crops"] = 10
-    (folder / "crops.json").write_text(json.dumps(recipe))
+    (folder / "crops.json").write_text(json.dumps(recipe | {"flow": recipe["flow"] | {"crops": 10}}))
     shutil.copytree(small_set.features, folder / "features")
     recipe = json.loads((folder / "features" / "recipe.json").read_text())
     (folder / "features" / "recipe.json").write_text(json.dumps(recipe | {"long_side": 160}))

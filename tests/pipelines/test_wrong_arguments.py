@@ -42,8 +42,7 @@ def assert_refused(call, text: str = "") -> None:
         (lambda: lstr.convert("l", "csv", frame=1), "'frame'"),
         (lambda: lstr.learn("v", "l", "o", seconds=-1), "-1"),
         (lambda: lstr.finetune("v", "l", "o", seconds=0), "0"),
-        (lambda: lstr.extract([], "o"), ""),
-        (lambda: lstr.extract({}, "o"), ""),
+        *((lambda videos=videos: lstr.extract(videos, "o"), "") for videos in ([], {})),
         (lambda: lstr.train(None, "l", "o"), "None"),
         (lambda: lstr.evaluate("c", "f", None), "None"),
         (lambda: lstr.learn([], "l", "o"), ""),
@@ -54,7 +53,7 @@ def assert_refused(call, text: str = "") -> None:
         (lambda: lstr.learn("v", "l", "o", algorithm="tvl2"), "'tvl2'"),
         (lambda: lstr.NetworkOptions(algorithm="tvl2"), "'tvl2'"),
         (lambda: lstr.NetworkOptions(flow_threads=-1), "-1"),
-        (lambda: lstr.Limits(max_chunks=-1), "-1"),
+        *((lambda name=name: lstr.Limits(**{name: -1}), name) for name in ("start", "duration", "max_chunks")),
         (lambda: lstr.load(None), ""),
         *((lambda output=job: getattr(lstr, output)("v", "l", None), "None") for job in ("train", "finetune", "learn")),
         (lambda: lstr.extract("v", None), "None"),
@@ -95,6 +94,7 @@ def test_thresholds(detector, small_set, thresholds):
 
 def test_numbers_of_streams(detector):
     assert_refused(lambda: lstr.create(detector), "Detector")
+    assert_refused(lambda: list(lstr.detect(None, detector)), "None")
     assert_refused(lambda: lstr.create(detector.model, n_streams=-1), "-1")
     state = lstr.create(detector.model, n_streams=2)
     for wrong in (5, -1):
