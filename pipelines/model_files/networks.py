@@ -201,8 +201,7 @@ def networks_of(
     else:
         missing = [stream for stream in recipe.streams if stream not in given]
         if given and len(missing) == len(recipe.streams):
-            hint = f"name its streams, for example --weights {missing[0]}=FILE."
-            raise WeightsError(f"{loaded.path} has no {next(iter(given))} network.", hint)
+            raise WeightsError(f"{loaded.path} has no {min(given)} network.", f"use --weights {missing[0]}=FILE.")
         files: dict[str, str | None] = {**dict.fromkeys(weights), **given}
         if is_archive(loaded.path):
             files |= {stream: open_model(loaded.path).source(stream) for stream in missing}
