@@ -168,8 +168,8 @@ class StandardStream(io.FileIO):
                 raise OSError(errno.EBADF, "it is closed")
             if not self.refused:
                 return super().write(data)
-        except BrokenPipeError:
-            raise
+        except BrokenPipeError as error:
+            raise BrokenPipeError("its reader has ended") from error  # by its number Click would exit with 1
         except OSError as error:
             self.refused = error
             if self.raises:

@@ -378,7 +378,9 @@ def open_lines(folder: Path, source: Opened) -> TextIO:
     path = folder / f"{source.file_name}.jsonl"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("x" if source.dated else "w", encoding="utf-8")
+        if not source.dated:  # another run that still writes it stops, instead of both mixing their lines
+            path.unlink(missing_ok=True)
+        return path.open("x", encoding="utf-8")
     except OSError as error:
         raise unwritable(path.parent, error) from error
 
