@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from pathlib import PurePosixPath
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lstr.errors import LabelsError
@@ -44,7 +43,10 @@ class LabelStudio(Format):
             named = []
             for task in file.json if isinstance(file.json, list) else [file.json]:
                 data = task["data"]
-                media = _media_of(data)
+                # the address is `video` as in Label Studio's template, else the first text with a path or a suffix
+                texts = [text for text in (data.get("video"), *data.values()) if isinstance(text, str) and text]
+                media = next((t for t in texts if "/" in t or PurePosixPath(t).suffix), next(iter(texts), "video"))
+                media = found[1] if (found := SOURCE.search(media)) else media  # it may be in an HTML tag
                 address = urlsplit(media)
                 # the address of a file in local storage has its path as the parameter `d`
                 path = PurePosixPath(parse_qs(address.query).get("d", [""])[0] or unquote(address.path) or media)
@@ -93,14 +95,3 @@ class LabelStudio(Format):
             Note("other regions", f"{count} regions of the type {kind!r} are skipped") for kind, count in others.items()
         ]
         return AnnotationSet(videos, (), tuple(notes))
-
-
-def _media_of(data: dict[str, Any]) -> str:
-    """Return the address in a task: `video` as in Label Studio's template, else the first text with a path or a suffix.
-
-    It may be in an HTML tag.
-    """
-    texts = [text for text in (data.get("video"), *data.values()) if isinstance(text, str) and text]
-    media = next((text for text in texts if "/" in text or PurePosixPath(text).suffix), next(iter(texts), "video"))
-    found = SOURCE.search(media)
-    return found[1] if found else media

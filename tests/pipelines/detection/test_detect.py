@@ -13,7 +13,7 @@ import pytest
 import lstr
 from lstr.batch import predict
 from lstr.checkpoint import load, save
-from lstr.errors import CheckpointError, ConfigError, LstrError, VideoError
+from lstr.errors import CheckpointError, ConfigError, LstrError, OutputError, VideoError
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import FeatureRow
@@ -74,10 +74,15 @@ def test_each_line_is_written_before_the_next_chunk_is_read(small_set, loaded, t
             read.append(k)
             yield FeatureRow(k, (k + 1) / 4, {"rgb": rgb[k], "flow": flow[k]})
 
-    events = run_session([Source("scene_03", rows=rows())], loaded, output=OutputOptions(tmp_path, ("jsonl",)))
+    output = OutputOptions(tmp_path, ("jsonl",))
+    events, first, second = (run_session([Source("scene_03", rows=rows())], loaded, output=output) for _ in range(3))
     for decision in (event for event in events if isinstance(event, Decision)):
         chunks = [line["chunk"] for line in lines_of(tmp_path, "scene_03") if "chunk" in line]
         assert chunks == read == list(range(decision.chunk + 1))
+    assert any(isinstance(event, Decision) for event in first) and len(decisions_of(second)) == 20
+    with pytest.raises(OutputError, match="deleted while in use"):  # the second run has taken the file
+        list(first)
+    assert sum("chunk" in line for line in lines_of(tmp_path, "scene_03")) == 20
 
 
 def without_times(line: dict) -> dict:
