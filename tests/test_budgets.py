@@ -26,11 +26,11 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    "product lines": 53_459,  # target 50,000; 640 of them are the poses of people
+    "product lines": 53_454,  # target 50,000; 640 of them are the poses of people
     "product files": 242,
     "test lines": 25_000,
     "functions per 100 lines": 5.15,  # target 4.5
-    "private functions used once, percent": 28.4,  # target 25
+    "private functions used once, percent": 28.0,  # target 25
     "records": 161,  # dataclasses, structs, named tuples and typed dicts; target 150
     "fields of Config and Options classes": 249,
     "lines without a comment, percent": 94.6,  # target 97
