@@ -229,7 +229,8 @@ def show_findings(findings: "Findings", verdict: str, show_all: bool) -> None:
             [entry.name] + [ahead_text(row[figure]) for figure in AHEAD]
             for entry, row in zip(judged[1:], findings.comparison, strict=True)
         ]
-        console.show_table(f"difference from {judged[0].name}", ("checkpoint", *AHEAD), rows, right=range(1, 5))
+        columns = ["checkpoint", *AHEAD]
+        console.show_table(f"difference from {judged[0].name}", columns, rows, right=range(1, len(columns)))
     if quoted:
         rows = [[row["method"], row["features"], f"{row['value']:.1f}", row["source"]] for row in quoted["rows"]]
         columns = ("method", "features", quoted["metric"], "quoted from")

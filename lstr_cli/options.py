@@ -197,11 +197,10 @@ class Command(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             if isinstance(error, click.NoSuchOption):
-                for key in (key for param in self.params for key, _ in getattr(param, "settings", ())):
-                    if key.rpartition(".")[2] == error.option_name.lstrip("-").replace("-", "_"):
-                        raise click.UsageError(
-                            f"{error.option_name} is a setting; write --set {key}=VALUE.", ctx
-                        ) from error
+                flag, keys = error.option_name, (key for p in self.params for key, _ in getattr(p, "settings", ()))
+                name = flag.lstrip("-").replace("-", "_")
+                if key := next((key for key in keys if key.rpartition(".")[2] == name), ""):
+                    raise click.UsageError(f"{flag} is a setting; write --set {key}=VALUE.", ctx) from error
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

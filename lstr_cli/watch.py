@@ -63,8 +63,8 @@ def watch(config, create, only_check):
         with service:
             assert service.server
             click.echo(service.server.address)  # with its token, which the log must not contain
-            names = [name + " (paused)" * (name in service.paused) for name in service.sources]
-            _log(f"watching {', '.join(names)}; Ctrl-C ends it")
+            paused = {name: f"{name} (paused)" for name in service.paused}
+            _log(f"watching {', '.join(paused.get(name, name) for name in service.sources)}; Ctrl-C ends it")
             while True:
                 service.ended.wait(WAIT_S)
     except KeyboardInterrupt:

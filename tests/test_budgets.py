@@ -26,7 +26,7 @@ TOKEN = re.compile(r'''"""(?:\\.|[^\\])*?"""|"(?:\\.|[^\\"\n])*"|'(?:\\.|[^\\'\n
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    "product lines": 53_454,  # target 50,000; 640 of them are the poses of people
+    "product lines": 53_458,  # target 50,000; 640 of them are the poses of people
     "product files": 242,
     "test lines": 25_000,
     "functions per 100 lines": 5.15,  # target 4.5

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lstr.errors import OutputError, VideoError
-from lstr.files.remote import Place, RemoteFile
+from lstr.files.remote import Place, RemoteFile, has_no_room
 
 SCRATCH_PREFIX = "lstr-scratch-"
 SCRATCH_AGE_S = 60  # an unlocked scratch folder that is older belongs to a killed process
@@ -82,7 +82,7 @@ def sweep(folder: Path, file_name: str = "") -> None:
 def unwritable(folder: Path, error: OSError) -> OutputError:
     """Return the error for a folder that cannot be written."""
     hint = "choose another output folder with -o"
-    hint += ", or free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else "."
+    hint += ", or free some space." if has_no_room(error) and error.errno != errno.EROFS else "."
     return OutputError(f"{folder} cannot be written ({error.strerror or error}).", hint)
 
 

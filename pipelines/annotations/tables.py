@@ -225,10 +225,12 @@ def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, C
                 "use the column names of its first line.",
             )
         places[name] = cells.index(title.strip().casefold())
-    own = {cell: at for at, cell in reversed([*enumerate(cells)]) if cell in NAMES and at not in places.values()}
+    for at, cell in enumerate(cells):
+        if cell in NAMES and at not in places.values():
+            places.setdefault(cell, at)
     return {
         name: Column(at, header[at].strip(), 1000 if name.endswith("_ms") else 1, name.endswith(("_frame", "_frames")))
-        for name, at in (own | places).items()
+        for name, at in places.items()
     }
 
 

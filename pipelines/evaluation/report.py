@@ -101,7 +101,7 @@ def write_evaluation(folder: Path, findings: Findings) -> Path:
         own = partial(draw, group=entry.name, prefix=prefix)
         note = "Solid: found; hollow: missed; hatched: false alarms."
         own("found", "Actions found, missed and false", note, figures.draw_event_counts(document))
-        note = "Lines: all thresholds. Dots: the thresholds in use, with a 95 % interval of the false alarms of all."
+        note = "Lines: all thresholds. Dots: those in use; of all classes together with a 95 % interval of its rate."
         own("operating-curves", "Actions found against false alarms", note, figures.draw_operating_curves(document))
         note = "The highest F1 up to a delay, with one start threshold and one minimum length for all actions."
         own("delay-curve", "F1 against delay", note, figures.draw_delay_curve(document))

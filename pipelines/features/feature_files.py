@@ -31,7 +31,7 @@ NUMBER = re.compile(f"{DECIMAL}(/{DECIMAL})?")
 # Frame rates of television in common notation, and their exact values.
 NTSC = {"23.976": "24000/1001", "23.98": "24000/1001", "29.97": "30000/1001", "59.94": "60000/1001"}
 MAX_DENOMINATOR = 1001  # for rates with many decimals: 29.97002997002997 is 30000/1001
-RATE_HINT = "write rows per second and seconds as numbers: --set features.rate=30000/1001 --set features.offset=0.4."
+RATE_HINT = "the rate is rows per second, the offset seconds: --set features.rate=30000/1001 --set features.offset=0.4."
 
 # Errors that reading a damaged file can raise.
 UNUSABLE = (OSError, ValueError, RuntimeError, KeyError, struct.error, zipfile.BadZipFile, zlib.error, CheckpointError)

@@ -89,12 +89,13 @@ class SourceState:
     def state(self) -> Message:
         """Return its JSON object without scores."""
         lag = self.status.latency_ms(95) if self.status else []
+        unopened = "ended" if self.trouble else "waiting"
         return {
             "name": self.name,
             "address": self.address,
             "paused": self.paused,
             "trouble": self.trouble,
-            "link": "paused" if self.paused else getattr(self.status, "link", "ended" if self.trouble else "waiting"),
+            "link": "paused" if self.paused else self.status.link if self.status else unopened,
             "lag_ms": round(lag[0]) if lag else None,
             **self.counts(),
         }

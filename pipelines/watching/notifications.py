@@ -99,8 +99,9 @@ def describe(notice: Notice, now: datetime) -> str:
     """Return the sentence of a notice. The sentence of a `new` event includes its end if it has ended already."""
     event, phase = notice.event, notice.phase
     length = format_seconds(event.seconds)
-    today, times = now.astimezone().date(), [time.astimezone() for time in (event.start, event.end or event.seen)]
-    start, end = (f"{time:{'' if time.date() == today else '%Y-%m-%d '}%H:%M:%S}" for time in times)
+    today = now.astimezone().date()
+    times = (time.astimezone() for time in (event.start, event.end or event.seen))
+    start, end = (f"{time:%H:%M:%S}" if time.date() == today else f"{time:%Y-%m-%d %H:%M:%S}" for time in times)
     if phase == "end" and event.still_active:
         return f"{title(event)} was last seen at {end} after {length}, when the source ended"
     if phase == "end":

@@ -75,7 +75,7 @@ class Service:
     def sources(self) -> dict[str, SourceConfig]:
         """All sources by name, paused ones too, first those of the file. A name of the file is the file's."""
         added, own = self.history.value(ADDED) or {}, {**self.config.sources}
-        return own | {name: SourceConfig(Address(address)) for name, address in added.items()} | own
+        return own | {name: SourceConfig(Address(address)) for name, address in added.items() if name not in own}
 
     @property
     def paused(self) -> list[str]:

@@ -52,7 +52,7 @@ def assert_refused(call, text: str = "") -> None:
         (lambda: lstr.learn("v", "l", "o", algorithm="tvl2"), "'tvl2'"),
         (lambda: lstr.NetworkOptions(algorithm="tvl2"), "'tvl2'"),
         (lambda: lstr.NetworkOptions(flow_threads=-1), "-1"),
-        *((lambda name=name: lstr.Limits(**{name: -1}), name) for name in ("start", "duration", "max_chunks")),
+        *((lambda n=n: lstr.Limits(**{n: -1}), f"{n} is -1") for n in ("start", "duration", "max_chunks")),
         (lambda: lstr.load(None), ""),
         *((lambda output=job: getattr(lstr, output)("v", "l", None), "None") for job in ("train", "finetune", "learn")),
         (lambda: lstr.extract("v", None), "None"),
